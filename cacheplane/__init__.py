@@ -1,0 +1,62 @@
+"""The cache plane: which worker holds which blocks, and what that is worth.
+
+owns            cache identity, the event wire, stream recovery, the prefix index, fleet state, placement
+does not own    HTTP, tenants and keys, tensors, prompts
+front door      Namespace, BlockChain (identity); Batch, Snapshot and their codecs (wire);
+                Subscriber, PrefixIndex, Fleet, Placement
+
+| file        | noun                                                                            |
+|-------------|---------------------------------------------------------------------------------|
+| identity    | Scope, Namespace, Span, BlockChain: who may share blocks, and their names       |
+| wire        | Batch, Snapshot, Message: what workers say, from any engine, in one normal form |
+| stream      | StreamState: pure recovery from loss, duplication, reordering, restarts         |
+| subscriber  | Subscriber: one worker's sockets, following the stream into the index           |
+| index       | PrefixIndex: confirmed blocks by worker and tier                                |
+| siblings    | Siblings: our own fresh decisions, never mixed with confirmed blocks            |
+| missed      | Missed: recently missed work, faded                                             |
+| parity      | Parity: predicted against delivered reuse                                       |
+| fleet       | Fleet, Worker: who is there, how they are, what they are busy with              |
+| placement   | Placement, Decision, Cost: the worker that costs least, in milliseconds         |
+
+A worker imports `cacheplane.identity` and `cacheplane.wire` only.
+"""
+
+from cacheplane.fleet import Fleet, LoadReport, Worker, WorkerState
+from cacheplane.identity import BLOCK_TOKENS, BlockChain, Namespace, Scope, Span, block_hash, derive_salt, pack_tokens
+from cacheplane.index import Overlap, PrefixIndex
+from cacheplane.parity import Parity
+from cacheplane.placement import Cost, Decision, NoWorkerError, Placement
+from cacheplane.stream import Phase, StreamState
+from cacheplane.subscriber import Subscriber
+from cacheplane.wire import Batch, Snapshot, Tier, WireError, decode_batch, decode_snapshot
+
+__all__ = [
+    "BLOCK_TOKENS",
+    "Batch",
+    "BlockChain",
+    "Cost",
+    "Decision",
+    "Fleet",
+    "LoadReport",
+    "Namespace",
+    "NoWorkerError",
+    "Overlap",
+    "Parity",
+    "Phase",
+    "Placement",
+    "PrefixIndex",
+    "Scope",
+    "Snapshot",
+    "Span",
+    "StreamState",
+    "Subscriber",
+    "Tier",
+    "WireError",
+    "Worker",
+    "WorkerState",
+    "block_hash",
+    "decode_batch",
+    "decode_snapshot",
+    "derive_salt",
+    "pack_tokens",
+]

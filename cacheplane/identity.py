@@ -1,0 +1,226 @@
+"""Cache identity: who may share KV (scope, salt, namespace) and what a block is called (chain).
+
+The same identity goes through routing, events and every cache tier; there is no second key format.
+Source: DESIGN 3.1.
+
+Hash for routing, tokens for truth. XXH3 is fast and collides on purpose-made input, even under a secret
+seed (xxHash issue 1127), so a block hash may only choose a worker. Whoever reuses KV compares the
+namespace and the token ids first.
+"""
+
+import hashlib
+import hmac
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal, Self, get_args
+
+import xxhash
+
+BLOCK_TOKENS: Final = 16
+HASH_BYTES: Final = 16
+KEY_BYTES: Final = 32
+TOKEN_BYTES: Final = 4
+
+_MIN_SECRET_BYTES: Final = 16
+_MAX_SCOPE_ID: Final = 256
+
+ScopeKind = Literal["tenant", "group", "public"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who may share cached blocks: one tenant, tenants that agreed to (a group), or everyone.
+
+    kind     "tenant" and "group" carry an id; "public" is one scope and has none
+    errors   ValueError for another kind, a missing id, or an id beyond 256 characters
+    """
+
+    kind: ScopeKind
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(ScopeKind):
+            raise ValueError(f"unknown scope kind {self.kind!r}")
+        if (self.kind == "public") != (self.id == ""):
+            raise ValueError("a tenant or group scope needs an id, the public scope has none")
+        if len(self.id) > _MAX_SCOPE_ID:
+            raise ValueError(f"scope id is longer than {_MAX_SCOPE_ID} characters")
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.id}" if self.id else self.kind
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The inverse of `str`: "tenant:acme", "group:partners", "public"."""
+        kind, _, name = text.partition(":")
+        if str(scope := cls(kind, name)) != text:  # type: ignore[arg-type]  # the kind is checked when made
+            raise ValueError(f"not a scope: {text!r}")
+        return scope
+
+
+def derive_salt(secret: bytes, scope: Scope, epoch: int) -> bytes:
+    """The 32-byte salt of a scope in one epoch; another epoch makes every older block unreachable.
+
+    secret   the installation's master secret, at least 16 bytes
+    epoch    0 or more, kept per scope
+    source   HMAC-SHA256 (RFC 2104) over typed, length-prefixed parts
+    """
+    if len(secret) < _MIN_SECRET_BYTES:
+        raise ValueError(f"the master secret is shorter than {_MIN_SECRET_BYTES} bytes")
+    if epoch < 0:
+        raise ValueError("a salt epoch is never negative")
+    message = _parts(domain="saltway.salt.v1", kind=scope.kind, id=scope.id, epoch=epoch)
+    return hmac.digest(secret, message, hashlib.sha256)
+
+
+def _parts(**fields: str | int) -> bytes:
+    """Named, typed, length-prefixed parts: no two different sets of fields give the same bytes."""
+    return b"".join(_field(name.encode()) + _value(value) for name, value in fields.items())
+
+
+def _value(value: str | int) -> bytes:
+    if isinstance(value, int):
+        return b"i" + struct.pack(">Q", value)
+    return b"s" + _field(value.encode())
+
+
+def _field(raw: bytes) -> bytes:
+    return struct.pack(">I", len(raw)) + raw
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """The key under which blocks can be found at all: equal tokens under other keys never match.
+
+    key   32 bytes; as secret as the salt it was made from, so it stays out of logs and events
+    """
+
+    key: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.key) != KEY_BYTES:
+            raise ValueError(f"a namespace key has {KEY_BYTES} bytes, not {len(self.key)}")
+
+    @classmethod
+    def derive(cls, *, salt: bytes, model: str, adapter: str = "", kv_dtype: str, sub: str = "") -> Self:
+        """Everything that makes cached KV differ though the tokens are the same.
+
+        salt     32 bytes, from `derive_salt`
+        model    a revision or fingerprint, not a display name
+        sub      a client's own division inside its tenant; it narrows sharing and can never widen it
+        source   BLAKE2b-256 (RFC 7693) keyed with the salt, over typed, length-prefixed parts
+        """
+        if len(salt) != KEY_BYTES:
+            raise ValueError(f"a salt has {KEY_BYTES} bytes, not {len(salt)}")
+        parts = _parts(domain="saltway.namespace.v1", model=model, adapter=adapter, kv_dtype=kv_dtype, sub=sub)
+        return cls(hashlib.blake2b(parts, key=salt, digest_size=KEY_BYTES).digest())
+
+    @classmethod
+    def from_hex(cls, text: str) -> Self:
+        """The inverse of `hex`; ValueError unless `text` is exactly 64 hex digits."""
+        if len(text) != 2 * KEY_BYTES:  # bytes.fromhex alone would skip white space
+            raise ValueError(f"a namespace has {2 * KEY_BYTES} hex digits")
+        return cls(bytes.fromhex(text))
+
+    @property
+    def hex(self) -> str:
+        """64 lower-case hex digits."""
+        return self.key.hex()
+
+    def __repr__(self) -> str:
+        return "Namespace(...)"  # a key in a traceback would let its reader name a tenant's blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From token `start` on, blocks belong to `namespace`; a start after 0 is a barrier."""
+
+    start: int
+    namespace: Namespace
+
+
+def pack_tokens(tokens: Sequence[int]) -> bytes:
+    """Token ids as little-endian u32, the form that is hashed; ValueError outside 0..2**32-1."""
+    try:
+        words = array("I", tokens)
+    except (OverflowError, TypeError) as error:
+        raise ValueError("token ids are integers of 32 bits without a sign") from error
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()
+
+
+def block_hash(parent: bytes | None, namespace: Namespace | None, tokens: bytes) -> bytes:
+    """One link of the chain.
+
+    parent      hash of the block before, None at the root
+    namespace   given at the root and at the first block of a later span (a barrier), else None
+    tokens      little-endian u32 bytes of exactly one block
+    returns     16 bytes: xxh3_128 of namespace key (if given), parent (if any), tokens
+    errors      ValueError when a root has no namespace: it would be shared by everyone
+    """
+    if parent is None and namespace is None:
+        raise ValueError("the first block of a chain needs a namespace")
+    head = namespace.key if namespace else b""
+    return xxhash.xxh3_128_digest(head + (parent or b"") + tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChain:
+    """Hashes of the full blocks of one prompt, in order; a hash commits to every token before it.
+
+    hashes       16 bytes per full block; the tail below one block has none
+    block_size   tokens per block, a power of two
+    """
+
+    hashes: tuple[bytes, ...]
+    block_size: int
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], spans: Namespace | Sequence[Span], block_size: int = BLOCK_TOKENS) -> Self:
+        """The chain of `tokens`, under one namespace or under spans divided by barriers.
+
+        errors   ValueError for a bad block size, spans that do not start at 0, are not strictly
+                 increasing or are off a block boundary, or a token id outside u32
+        """
+        if block_size < 1 or block_size & (block_size - 1):
+            raise ValueError("a block size is a power of two")
+        spans = [Span(0, spans)] if isinstance(spans, Namespace) else spans
+        _check(spans, block_size)
+        width = block_size * TOKEN_BYTES
+        data = pack_tokens(tokens)
+        end = len(data) - len(data) % width
+        bounds = [min(span.start * TOKEN_BYTES, end) for span in spans] + [end]
+        hashes: list[bytes] = []
+        for span, (start, stop) in zip(spans, pairwise(bounds), strict=True):
+            parent = hashes[-1] if hashes else b""
+            hashes += _links(parent, span.namespace, data[start:stop], width)
+        return cls(tuple(hashes), block_size)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the chain names: full blocks only."""
+        return len(self.hashes) * self.block_size
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+def _check(spans: Sequence[Span], block_size: int) -> None:
+    if not spans or spans[0].start != 0:
+        raise ValueError("the first span starts at token 0")
+    if any(span.start % block_size for span in spans):
+        raise ValueError("a span starts at a block boundary")
+    if any(later.start <= earlier.start for earlier, later in pairwise(spans)):
+        raise ValueError("spans start at strictly increasing tokens")
+
+
+def _links(parent: bytes, namespace: Namespace, data: bytes, width: int) -> list[bytes]:
+    """The chain of one span; `data` holds whole blocks of `width` bytes, `parent` is empty at the root."""
+    # iter_unpack cuts the blocks in C; slicing in the loop took twice as long for a 32k-token prompt.
+    digest, head = xxhash.xxh3_128_digest, namespace.key + parent
+    return [head := digest(head + block) for (block,) in struct.iter_unpack(f"{width}s", data)]

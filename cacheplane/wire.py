@@ -1,0 +1,330 @@
+"""The block event wire: ZMQ frames of vLLM and SGLang, msgpack batches, snapshots, replay.
+
+A message is [topic, sequence, payload]: the sequence 8 bytes big-endian and signed, the payload a msgpack
+batch `[ts, [event...], dp_rank, epoch]`. Engines write events as positional arrays or as maps tagged by
+`type`, hashes as signed or unsigned integers or as bytes, and name media in many ways; everything is
+accepted here and leaves in one normal form. `epoch` is ours: a random 63-bit integer per worker start.
+Sources: vLLM 0.32 frames as recorded; DESIGN 3.3.
+
+Nothing on this wire is trusted: sizes are bounded before anything is built, and a malformed payload raises
+WireError and nothing else. Events of a kind or medium that is not known are counted in `Batch.skipped`.
+"""
+
+import enum
+import struct
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Raw
+
+TOPIC: Final = b"kv"
+NO_SEQ: Final = -1  # "none yet" in a snapshot's watermark; the end marker in a replay
+
+MAX_PAYLOAD_BYTES: Final = 16 << 20
+MAX_EVENTS: Final = 65_536  # per batch
+MAX_HASHES: Final = 65_536  # per event
+MAX_HASH_BYTES: Final = 64
+MAX_SNAPSHOT_BYTES: Final = 256 << 20
+MAX_SNAPSHOT_BLOCKS: Final = 4 << 20
+
+_SEQ: Final = struct.Struct(">q")
+_INT_HASH: Final = struct.Struct(">Q")
+_U64: Final = (1 << 64) - 1
+
+
+_HashBytes = Annotated[bytes, Meta(min_length=1, max_length=MAX_HASH_BYTES)]
+_BlockSize = Annotated[int, Meta(ge=0, le=1 << 20)]
+
+
+class WireError(ValueError):
+    """A frame that does not follow the wire; the message never repeats its content."""
+
+
+class Tier(enum.IntEnum):
+    """Where a block lies, nearest first: a smaller value is quicker to use."""
+
+    DEVICE = 0
+    HOST = 1
+    DISK = 2
+    REMOTE = 3
+
+
+# Every name that a public engine was seen to send (research: routers, wire formats).
+_MEDIA: Final = {
+    **dict.fromkeys(("GPU", "DEVICE"), Tier.DEVICE),
+    **dict.fromkeys(("CPU", "CPU_PINNED", "CPU_TIER1", "HOST"), Tier.HOST),
+    **dict.fromkeys(("CPU_TIER2", "DISK", "NVME", "STORAGE"), Tier.DISK),
+    **dict.fromkeys(("EXTERNAL", "NETWORK", "REMOTE", "SHARED"), Tier.REMOTE),
+}
+
+
+class BlockStored(msgspec.Struct, frozen=True):
+    """Blocks now on `tier`, in chain order; the first one follows `parent` (None at a root)."""
+
+    hashes: list[bytes]
+    parent: bytes | None
+    block_size: int
+    tier: Tier = Tier.DEVICE
+
+
+class BlockRemoved(msgspec.Struct, frozen=True):
+    """Blocks no longer on `tier`; copies on other tiers stay. `reason`: "evicted", "cleared", ... or None."""
+
+    hashes: list[bytes]
+    tier: Tier = Tier.DEVICE
+    reason: str | None = None
+
+
+class AllBlocksCleared(msgspec.Struct, frozen=True):
+    """The worker holds nothing any more, on no tier."""
+
+
+Event = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What one message says, in our normal form.
+
+    ts        seconds since 1970, the worker's clock
+    dp_rank   data-parallel rank, or None
+    epoch     incarnation of the worker, None for engines without
+    skipped   events left out because their kind or medium is unknown; not on the wire
+    """
+
+    ts: float
+    events: list[Event]
+    dp_rank: int | None = None
+    epoch: int | None = None
+    skipped: int = 0
+
+
+class SnapshotBlock(msgspec.Struct, array_like=True, frozen=True):
+    """One block on one tier; a block on two tiers is listed twice."""
+
+    hash: _HashBytes
+    parent: _HashBytes | None
+    tier: Annotated[int, Meta(ge=0, le=3)]  # a Tier
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All blocks of a worker, parents before children.
+
+    seq   watermark: the last sequence number that is already included, -1 if none
+    """
+
+    epoch: int
+    seq: Annotated[int, Meta(ge=NO_SEQ)]
+    block_size: _BlockSize
+    blocks: Annotated[list[SnapshotBlock], Meta(max_length=MAX_SNAPSHOT_BLOCKS)]
+
+
+# What engines send, before it is brought to the normal form. Fields that are not named here are skipped
+# without being built: token ids and extra keys are prompts and salts, and no business of an index.
+
+_Hash = int | _HashBytes
+_Hashes = Annotated[list[_Hash], Meta(max_length=MAX_HASHES)]
+_Word = Annotated[str, Meta(max_length=64)]
+_RawEvents = Annotated[list[Raw], Meta(max_length=MAX_EVENTS)]
+
+
+class _BatchArray(msgspec.Struct, array_like=True):
+    ts: float
+    events: _RawEvents
+    data_parallel_rank: int | None = None
+    epoch: int | None = None
+
+
+class _BatchMap(msgspec.Struct):
+    ts: float
+    events: _RawEvents
+    data_parallel_rank: int | None = None
+    epoch: int | None = None
+
+
+class _StoredMap(msgspec.Struct, tag="BlockStored"):
+    block_hashes: _Hashes
+    block_size: _BlockSize
+    parent_block_hash: _Hash | None = None
+    medium: _Word | None = None
+
+
+class _RemovedMap(msgspec.Struct, tag="BlockRemoved"):
+    block_hashes: _Hashes
+    medium: _Word | None = None
+    reason: _Word | None = None
+
+
+class _ClearedMap(msgspec.Struct, tag="AllBlocksCleared"):
+    pass
+
+
+class _StoredArray(msgspec.Struct, array_like=True, tag="BlockStored"):
+    block_hashes: _Hashes
+    parent_block_hash: _Hash | None
+    token_ids: Raw
+    block_size: _BlockSize
+    lora_id: Raw = Raw()
+    medium: _Word | None = None
+
+
+class _RemovedArray(msgspec.Struct, array_like=True, tag="BlockRemoved"):
+    block_hashes: _Hashes
+    medium: _Word | None = None
+
+
+class _ClearedArray(msgspec.Struct, array_like=True, tag="AllBlocksCleared"):
+    pass
+
+
+class _KindMap(msgspec.Struct):
+    type: str
+
+
+class _KindArray(msgspec.Struct, array_like=True):
+    type: str
+
+
+_KINDS: Final = frozenset(("BlockStored", "BlockRemoved", "AllBlocksCleared"))
+_Wire = _StoredMap | _RemovedMap | _ClearedMap | _StoredArray | _RemovedArray | _ClearedArray
+
+_BATCHES: Final = (msgspec.msgpack.Decoder(_BatchArray), msgspec.msgpack.Decoder(_BatchMap))
+_EVENTS: Final = (
+    msgspec.msgpack.Decoder(_StoredArray | _RemovedArray | _ClearedArray),
+    msgspec.msgpack.Decoder(_StoredMap | _RemovedMap | _ClearedMap),
+)
+_KINDS_SEEN: Final = (msgspec.msgpack.Decoder(_KindArray), msgspec.msgpack.Decoder(_KindMap))
+_SNAPSHOT: Final = msgspec.msgpack.Decoder(Snapshot)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+def decode_batch(payload: bytes) -> Batch:
+    """A batch as any engine encodes it; WireError when it is malformed or over a bound."""
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise WireError(f"a batch is larger than {MAX_PAYLOAD_BYTES} bytes")
+    try:
+        wire = _BATCHES[_is_map(payload)].decode(payload)
+        events = [event for raw in wire.events if (event := _event(raw)) is not None]
+    except (msgspec.DecodeError, RecursionError):
+        raise WireError("malformed batch of block events") from None
+    return Batch(wire.ts, events, wire.data_parallel_rank, wire.epoch, len(wire.events) - len(events))
+
+
+def _event(raw: Raw) -> Event | None:
+    """The event in our normal form, None when its kind or medium is not known."""
+    form = _is_map(raw)
+    try:
+        return _normal(_EVENTS[form].decode(raw))
+    except msgspec.ValidationError:
+        if _KINDS_SEEN[form].decode(raw).type in _KINDS:
+            raise
+        return None
+
+
+def _normal(wire: _Wire) -> Event | None:
+    if isinstance(wire, _ClearedMap | _ClearedArray):
+        return AllBlocksCleared()
+    tier = Tier.DEVICE if wire.medium is None else _MEDIA.get(wire.medium.upper())
+    if tier is None:
+        return None
+    hashes = [_key(value) for value in wire.block_hashes]
+    if isinstance(wire, _RemovedMap):
+        return BlockRemoved(hashes, tier, wire.reason)
+    if isinstance(wire, _RemovedArray):
+        return BlockRemoved(hashes, tier)
+    parent = wire.parent_block_hash
+    return BlockStored(hashes, None if parent is None else _key(parent), wire.block_size, tier)
+
+
+def _key(value: int | bytes) -> bytes:
+    return value if isinstance(value, bytes) else _INT_HASH.pack(value & _U64)
+
+
+def _is_map(payload: bytes | Raw) -> bool:
+    """Whether a msgpack value is a map, told by its first byte (msgpack specification: fixmap, map 16, map 32)."""
+    first = bytes(memoryview(payload)[:1])
+    return b"\x80" <= first <= b"\x8f" or first in (b"\xde", b"\xdf")
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """A batch as our worker publishes it: map events, hashes as bin, no token ids, medium by tier name."""
+    return _ENCODER.encode([batch.ts, [_encoded(event) for event in batch.events], batch.dp_rank, batch.epoch])
+
+
+def _encoded(event: Event) -> dict[str, Any]:
+    match event:
+        case BlockStored():
+            return {
+                "type": "BlockStored",
+                "block_hashes": event.hashes,
+                "parent_block_hash": event.parent,
+                "token_ids": [],
+                "block_size": event.block_size,
+                "medium": event.tier.name,
+            }
+        case BlockRemoved():
+            removed = {"type": "BlockRemoved", "block_hashes": event.hashes, "medium": event.tier.name}
+            return removed | {"reason": event.reason}
+        case AllBlocksCleared():
+            return {"type": "AllBlocksCleared"}
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    return _ENCODER.encode(snapshot)
+
+
+def decode_snapshot(payload: bytes) -> Snapshot:
+    """The inverse of `encode_snapshot`; WireError when malformed, over a bound, or of an unknown tier."""
+    if len(payload) > MAX_SNAPSHOT_BYTES:
+        raise WireError(f"a snapshot is larger than {MAX_SNAPSHOT_BYTES} bytes")
+    try:
+        return _SNAPSHOT.decode(payload)
+    except (msgspec.DecodeError, RecursionError):
+        raise WireError("malformed snapshot") from None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One ZMQ message, its payload not yet decoded."""
+
+    topic: bytes
+    seq: int
+    payload: bytes
+
+
+def encode_message(seq: int, payload: bytes, topic: bytes = TOPIC) -> list[bytes]:
+    """The three frames that the publisher sends."""
+    return [topic, _SEQ.pack(seq), payload]
+
+
+def decode_message(frames: Sequence[bytes]) -> Message:
+    """The inverse of `encode_message`; WireError unless there are three frames and a sequence of 8 bytes."""
+    if len(frames) != 3 or len(frames[1]) != _SEQ.size:
+        raise WireError("a message is a topic, a sequence of 8 bytes and a payload")
+    return Message(frames[0], _SEQ.unpack(frames[1])[0], frames[2])
+
+
+def encode_replay_request(seq: int) -> list[bytes]:
+    """What a DEALER sends to be given again every message from `seq` on that is still buffered."""
+    return [b"", _SEQ.pack(seq)]
+
+
+def decode_replay_request(frames: Sequence[bytes]) -> tuple[bytes, int]:
+    """(identity of the asker, first sequence wanted) from what the worker's ROUTER receives."""
+    if len(frames) != 3 or frames[1] != b"" or len(frames[2]) != _SEQ.size:
+        raise WireError("a replay request is an identity, an empty frame and a sequence of 8 bytes")
+    return frames[0], _SEQ.unpack(frames[2])[0]
+
+
+def encode_replay(message: Message | None) -> list[bytes]:
+    """One answer to a replay request, to go behind the asker's identity; None ends the replay."""
+    if message is None:
+        return [b"", *encode_message(NO_SEQ, b"", b"")]
+    return [b"", *encode_message(message.seq, message.payload, message.topic)]
+
+
+def decode_replay(frames: Sequence[bytes]) -> Message | None:
+    """What the DEALER receives; None is the end marker (sequence -1)."""
+    if not frames or frames[0] != b"":
+        raise WireError("a replay answer starts with an empty frame")
+    message = decode_message(frames[1:])
+    return None if message.seq == NO_SEQ else message
