@@ -1,0 +1,33 @@
+"""Tenants: who may call, under which salt epoch, and what each request used.
+
+owns            the schema; tenants, API keys, salt epochs, usage ledger, hit-rate reports
+does not own    HTTP, prompts, the master secret, cache identity, Alembic history
+front door      Database, KeyStore, SaltStore, Ledger, LedgerRow, hit_rates, recent
+
+Every time in this room is an int: milliseconds since the Unix epoch, UTC.
+"""
+
+from tenants.database import Database, StoreUnavailableError, now_ms
+from tenants.keys import KeyRejectedError, KeyStore, Principal
+from tenants.ledger import Ledger
+from tenants.reports import HitRate, hit_rates, recent
+from tenants.salts import SaltStore
+from tenants.schema import ApiKey, LedgerRow, SaltEpoch, Tenant
+
+__all__ = [
+    "ApiKey",
+    "Database",
+    "HitRate",
+    "KeyRejectedError",
+    "KeyStore",
+    "Ledger",
+    "LedgerRow",
+    "Principal",
+    "SaltEpoch",
+    "SaltStore",
+    "StoreUnavailableError",
+    "Tenant",
+    "hit_rates",
+    "now_ms",
+    "recent",
+]
