@@ -1,0 +1,6 @@
+"""Property tests of this room assert laws, never time: a busy machine must not fail them."""
+
+from hypothesis import settings
+
+settings.register_profile("laws", deadline=None)
+settings.load_profile("laws")
