@@ -118,11 +118,16 @@ class _Option:
 class Placement:
     """Chooses workers; keeps what it needs of its own decisions. Pure but for the injected clock (seconds).
 
+    prefix_aware   False leaves what workers hold out of the cost, to measure what it is worth; predictions go on
+
     Ties break by a hash of prompt and worker, so that replicas agree and equal workers share unrelated prompts.
     """
 
-    def __init__(self, fleet: Fleet, index: PrefixIndex, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, fleet: Fleet, index: PrefixIndex, clock: Callable[[], float], *, prefix_aware: bool = True
+    ) -> None:
         self.parity = Parity()
+        self._prefix_aware = prefix_aware
         self._fleet, self._index, self._clock = fleet, index, clock
         self._siblings = Siblings()
         self._missed: defaultdict[str, Missed] = defaultdict(Missed)
@@ -173,7 +178,7 @@ class Placement:
             missed.forget(worker_id)
 
     def _option(self, worker: Worker, request: _Request, overlap: Overlap, sent: int) -> _Option:
-        expected = request.tokens(max(overlap.blocks, sent))
+        expected = request.tokens(max(overlap.blocks, sent)) if self._prefix_aware else 0
         load = worker.report or LoadReport(epoch=0)
         prefill_ms_per_token = 1000 / (load.prefill_tps or PRIOR_PREFILL_TPS)
         block = request.chain.block_size
@@ -200,10 +205,12 @@ class Placement:
             available_tokens=available,
             cost=best.cost,
             runner_up=(second.worker.id, second.cost) if second else None,
-            reason=_reason(best, second, available),
+            reason=_reason(best, second, available if self._prefix_aware else 0),
         )
 
     def _mode(self, option: _Option) -> Mode:
+        if not self._prefix_aware:
+            return "load-only"
         if self._index.synced(option.worker.id):
             return "events"
         return "approximate" if option.expected else "load-only"

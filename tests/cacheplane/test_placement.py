@@ -20,10 +20,10 @@ TPS = 1000.0  # one token is one millisecond
 class Stage:
     """A fleet of equal idle workers, all synced, with a clock in hand."""
 
-    def __init__(self, *names: str, synced: bool = True) -> None:
+    def __init__(self, *names: str, synced: bool = True, prefix_aware: bool = True) -> None:
         self.now = 0.0
         self.fleet, self.index = Fleet(suspect_after=1e9, gone_after=1e9), PrefixIndex()
-        self.placement = Placement(self.fleet, self.index, lambda: self.now)
+        self.placement = Placement(self.fleet, self.index, lambda: self.now, prefix_aware=prefix_aware)
         for name in names:
             self.fleet.join(Worker(name, f"http://{name}", "m", "f"))
             self.report(name)
@@ -282,3 +282,15 @@ def test_a_worker_without_figures_is_priced_by_sane_priors() -> None:
     stage = Stage("w0")
     stage.report("w0", prefill_tps=0)
     assert 0 < stage.decide(prompt(1, 320)).cost.prefill_ms < 10_000
+
+
+def test_without_prefix_awareness_only_load_counts_and_the_forecast_goes_on() -> None:
+    stage = Stage("a", "b", prefix_aware=False)
+    tokens = prompt(1, 640)
+    stage.hold("a", tokens)
+    stage.report("a", queued_prefill_tokens=10)
+    decision = stage.decide(tokens)
+    assert (decision.worker.id, decision.mode, decision.reason) == ("b", "load-only", "load")
+    assert (decision.predicted_tokens, decision.available_tokens) == (0, 624)
+    stage.report("b", queued_prefill_tokens=5000)
+    assert stage.decide(tokens).predicted_tokens == 624

@@ -1,0 +1,5 @@
+"""`python -m gateway` is `saltway`."""
+
+from gateway.cli import main
+
+main()

@@ -1,0 +1,241 @@
+"""The command line: `saltway`, and the same as `python -m gateway`.
+
+Results go to standard output and words about them to standard error, so that a script can take a new key as it is.
+Every expected failure is one sentence on standard error and exit code 1.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from sqlalchemy.exc import SQLAlchemyError
+
+from cacheplane.identity import Scope
+from gateway.settings import Settings, SettingsError, documentation, load, shown
+from gateway.up import UpError, up
+from migrations import upgrade
+from tenants import ApiKey, Database, SaltStore, StoreUnavailableError, now_ms
+from tenants.keys import KeyNotFoundError, list_keys, mint, revoke_key
+from tenants.tenant import TenantError, create_tenant, find_tenant, list_tenants
+
+T = TypeVar("T")
+
+DAY_MS = 86_400_000
+EXPECTED = (SettingsError, UpError, TenantError, KeyNotFoundError, StoreUnavailableError)
+
+
+def main() -> None:
+    """Entry of the console script. Leaves the process with the command's exit code."""
+    try:
+        sys.exit(saltway.main(standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except EXPECTED as error:
+        click.echo(f"saltway: {error}", err=True)
+        sys.exit(1)
+
+
+@click.group(no_args_is_help=True)
+@click.version_option(package_name="saltway")
+def saltway() -> None:
+    """A multi-tenant agent gateway with KV-cache-aware routing."""
+
+
+@saltway.command("up")
+@click.option("--port", type=int, help="Port of the gateway.")
+@click.option("--workers", type=int, help="Number of workers.")
+@click.option("--model", help="A GGUF file, or smollm2 for the packaged model.")
+@click.option("--home", type=click.Path(file_okay=False), help="Folder of all state.")
+def up_command(port: int | None, workers: int | None, model: str | None, home: str | None) -> int:
+    """Start everything on this machine; Ctrl-C stops it."""
+    settings = load({"port": port, "workers": workers, "model": model, "home": home})
+    return up(settings, lambda text: click.echo(f"saltway: {text}"))
+
+
+@saltway.command("serve")
+def serve_command() -> int:
+    """Run the gateway alone, in front of the workers in SALTWAY_WORKER_URLS."""
+    from gateway.app import serve  # only this command needs a server, and takes its time to import
+
+    settings = load()
+    _in_database(settings, _nothing)
+    return serve(settings)
+
+
+@saltway.group("tenant")
+def tenant_group() -> None:
+    """Make and list tenants."""
+
+
+@tenant_group.command("create")
+@click.argument("tenant_id", metavar="ID")
+@click.option("--name", help="Name for people; the id by default.")
+def tenant_create(tenant_id: str, name: str | None) -> None:
+    """Make the tenant ID."""
+
+    async def create(database: Database) -> None:
+        async with database.transaction() as session:
+            await create_tenant(session, tenant_id, tenant_id if name is None else name, now_ms())
+
+    _in_database(load(), create)
+    click.echo(f"Tenant {tenant_id} is made; give it a key with `saltway key create {tenant_id}`.", err=True)
+
+
+@tenant_group.command("list")
+def tenant_list() -> None:
+    """List all tenants."""
+
+    async def rows(database: Database) -> list[tuple[str, ...]]:
+        async with database.session() as session:
+            found = await list_tenants(session)
+        return [(tenant.id, tenant.name, _day(tenant.created_at), _day(tenant.disabled_at)) for tenant in found]
+
+    _table(("ID", "NAME", "CREATED", "DISABLED"), _in_database(load(), rows))
+
+
+@saltway.group("key")
+def key_group() -> None:
+    """Make, list and revoke API keys."""
+
+
+@key_group.command("create")
+@click.argument("tenant_id", metavar="[TENANT]", required=False)
+@click.option("--admin", is_flag=True, help="An administrator's key, which belongs to no tenant.")
+@click.option("--name", default="key", show_default=True, help="What the key is for.")
+@click.option("--expires-days", type=click.IntRange(1, 36_500), help="Days until it expires; never by default.")
+def key_create(tenant_id: str | None, admin: bool, name: str, expires_days: int | None) -> None:
+    """Make a key for TENANT, or with --admin one for administrators. It is shown this once."""
+    if admin == (tenant_id is not None):
+        raise click.UsageError("Give either a tenant or --admin.")
+    now = now_ms()
+    expires_at = None if expires_days is None else now + expires_days * DAY_MS
+    plaintext, key = mint(
+        tenant_id=tenant_id, name=name, now=now, role="admin" if admin else "tenant", expires_at=expires_at
+    )
+
+    async def store(database: Database) -> None:
+        async with database.transaction() as session:
+            if tenant_id is not None:
+                await find_tenant(session, tenant_id)
+            session.add(key)
+
+    _in_database(load(), store)
+    click.echo(plaintext)
+    click.echo(f"Key {key.id} is made; keep it now, it is not shown again.", err=True)
+
+
+@key_group.command("list")
+@click.argument("tenant_id", metavar="[TENANT]", required=False)
+def key_list(tenant_id: str | None) -> None:
+    """List all keys, or those of TENANT."""
+
+    async def rows(database: Database) -> list[tuple[str, ...]]:
+        async with database.session() as session:
+            if tenant_id is not None:
+                await find_tenant(session, tenant_id)
+            return [_key_row(key) for key in await list_keys(session, tenant_id)]
+
+    _table(("ID", "TENANT", "NAME", "CREATED", "EXPIRES", "REVOKED", "LAST USED"), _in_database(load(), rows))
+
+
+@key_group.command("revoke")
+@click.argument("key_id", metavar="ID")
+def key_revoke(key_id: str) -> None:
+    """Revoke the key ID; running gateways refuse it within two seconds."""
+
+    async def revoke(database: Database) -> None:
+        async with database.transaction() as session:
+            await revoke_key(session, key_id, now_ms())
+
+    _in_database(load(), revoke)
+    click.echo(f"Key {key_id} is revoked.", err=True)
+
+
+@saltway.group("salt")
+def salt_group() -> None:
+    """Rotate cache salts."""
+
+
+@salt_group.command("rotate")
+@click.argument("scope")
+def salt_rotate(scope: str) -> None:
+    """Make every block cached for SCOPE unreachable: tenant:ID, group:ID or public."""
+    try:
+        parsed = Scope.parse(scope)
+    except ValueError:
+        raise click.UsageError("A scope is tenant:ID, group:ID or public.") from None
+
+    async def rotate(database: Database) -> int:
+        if parsed.kind == "tenant":
+            async with database.session() as session:
+                await find_tenant(session, parsed.id)  # a misspelt tenant must not look rotated
+        return await SaltStore(database).rotate(str(parsed), now_ms())
+
+    click.echo(_in_database(load(), rotate))
+
+
+@saltway.group("config")
+def config_group() -> None:
+    """Show and document the settings."""
+
+
+@config_group.command("show")
+def config_show() -> None:
+    """Print the settings in force, secrets masked."""
+    click.echo(shown(load()))
+
+
+@config_group.command("docs")
+@click.option("--write", type=click.Path(dir_okay=False), help="Write this file in place of printing.")
+def config_docs(write: str | None) -> None:
+    """Print the description of every option, as Markdown."""
+    if write is None:
+        click.echo(documentation(), nl=False)
+    else:
+        Path(write).write_text(documentation(), "utf-8")
+
+
+def _in_database(settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
+    """Runs `work` on the database, its schema made current first. SettingsError when it cannot be reached."""
+
+    async def run() -> T:
+        await upgrade(settings.database)
+        async with Database(settings.database) as database:
+            return await work(database)
+
+    try:
+        return asyncio.run(run())
+    except (SQLAlchemyError, OSError) as error:
+        # The class alone: a driver's message may hold the address, and with it a password.
+        raise SettingsError(
+            f"The database cannot be used ({type(error).__name__}); start it, or correct SALTWAY_DATABASE_URL, "
+            "or run `saltway up` once to make the home folder."
+        ) from None
+    except ValueError as error:
+        raise SettingsError(f"Option database_url: {error}.") from None
+
+
+async def _nothing(_database: Database) -> None:
+    """For commands that only need the schema current."""
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for row in (head, *rows):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _key_row(key: ApiKey) -> tuple[str, ...]:
+    times = (key.created_at, key.expires_at, key.revoked_at, key.last_used_at)
+    return (key.id, key.tenant_id or "(admin)", key.name, *(_day(at) for at in times))
+
+
+def _day(at: int | None) -> str:
+    return "-" if at is None else datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,189 @@
+"""The workers as the gateway knows them: a link to each address, and the models that they serve together."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from cacheplane.fleet import Fleet
+from cacheplane.index import PrefixIndex
+from cacheplane.parity import Record
+from gateway.errors import NotFoundError, UnavailableError
+from gateway.link import HEARTBEAT_SECONDS, WorkerLink
+from gateway.render import Renderer, RendererModel
+from gateway.served import ServedModel
+from gateway.worker_wire import ModelInfo
+from gateway.workers import WorkerClient, WorkerSession
+
+RETRY = {"retry-after": "1"}
+UNREACHED = "unreached"
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker address for an operator; counts of blocks, tokens and requests.
+
+    state               of the fleet's, or "unreached" while no worker was met at the address
+    stream              phase of its event stream
+    predicted_tokens    and delivered: sums over finished requests; they differ where the index is wrong
+    """
+
+    url: str
+    id: str
+    state: str
+    error: str | None
+    model: str
+    fingerprint: str
+    epoch: int
+    stream: str
+    synced: bool
+    stream_counters: dict[str, int]
+    waiting: int
+    running: int
+    free_blocks: int
+    total_blocks: int
+    prefill_tps: float
+    decode_step_ms: float
+    index_blocks: int
+    finished_requests: int
+    predicted_tokens: int
+    delivered_tokens: int
+    parity_mismatches: int
+
+    @property
+    def name(self) -> str:
+        """A label for metrics: the worker's id, or its address before it has one."""
+        return self.id or self.url
+
+
+class Cluster:
+    """Follows every worker address while entered; answers who can serve what.
+
+    clock    seconds, monotonic; the same that placement uses
+    parity   predicted and delivered reuse of a worker, kept by placement
+    """
+
+    def __init__(
+        self,
+        session: WorkerSession,
+        urls: Sequence[str],
+        fleet: Fleet,
+        index: PrefixIndex,
+        parity: Callable[[str], Record],
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fleet = fleet
+        self._index = index
+        self._parity = parity
+        self._clock = clock
+        self._models: dict[tuple[str, str], ServedModel] = {}
+        self._links = [WorkerLink(session.client(url), fleet, index, self._prepare, heartbeat_seconds) for url in urls]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(link.run(), name=f"link-{link.client.url}") for link in self._links]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def model(self, name: str) -> ServedModel:
+        """What requests for `name` are rendered for. NotFoundError, or UnavailableError while no worker is ready."""
+        ready = self._fleet.ready(name, self._clock())
+        if ready:
+            return self._models[name, ready[0].fingerprint]
+        if self._models and name not in {model for model, _ in self._models}:
+            raise NotFoundError("There is no model of that name here.", param="model", code="model_not_found")
+        raise UnavailableError(
+            "No worker is ready for this model yet; try again shortly.", code="starting", headers=RETRY
+        )
+
+    def models(self) -> list[ServedModel]:
+        """One per name: what requests are rendered for now, or would be when its workers are back."""
+        chosen: dict[str, ServedModel] = {}
+        for (name, fingerprint), served in self._models.items():
+            ready = self._fleet.ready(name, self._clock())
+            if name not in chosen or (ready and ready[0].fingerprint == fingerprint):
+                chosen[name] = served
+        return [chosen[name] for name in sorted(chosen)]
+
+    def client(self, worker_id: str) -> WorkerClient | None:
+        """None when the worker has left in the meantime."""
+        return next((link.client for link in self._links if link.worker_id == worker_id), None)
+
+    def failed(self, worker_id: str) -> None:
+        """A request failed there. No more of them until its next good heartbeat."""
+        self._fleet.failed(worker_id, self._clock())
+
+    @property
+    def ready(self) -> bool:
+        """Somebody can be served, and by what the index knows: one ready worker whose snapshot is in."""
+        now = self._clock()
+        names = {link.info.name for link in self._links if link.info is not None and link.synced}
+        synced = {link.worker_id for link in self._links if link.synced}
+        return any(worker.id in synced for name in names for worker in self._fleet.ready(name, now))
+
+    def views(self) -> list[WorkerView]:
+        """Every configured address, in order."""
+        states = {worker.id: worker.state.value for worker in self._fleet.workers(self._clock())}
+        return [self._view(link, states) for link in self._links]
+
+    def _view(self, link: WorkerLink, states: dict[str, str]) -> WorkerView:
+        info, load, subscriber = link.info, link.load, link.subscriber
+        record = self._parity(info.worker_id) if info else Record()
+        return WorkerView(
+            url=link.client.url,
+            id=info.worker_id if info else "",
+            state=states.get(info.worker_id, UNREACHED) if info else UNREACHED,
+            error=link.error,
+            model=info.name if info else "",
+            fingerprint=info.fingerprint if info else "",
+            epoch=info.epoch if info else 0,
+            stream=subscriber.state.phase.value if subscriber else "none",
+            synced=link.synced,
+            stream_counters=asdict(subscriber.counters) if subscriber else {},
+            waiting=load.waiting if load else 0,
+            running=load.running if load else 0,
+            free_blocks=load.free_blocks if load else 0,
+            total_blocks=load.total_blocks if load else 0,
+            prefill_tps=load.prefill_tps if load else 0.0,
+            decode_step_ms=load.decode_step_ms if load else 0.0,
+            index_blocks=self._index.blocks(info.worker_id) if info else 0,
+            finished_requests=record.requests,
+            predicted_tokens=record.predicted,
+            delivered_tokens=record.delivered,
+            parity_mismatches=record.mismatches,
+        )
+
+    async def _prepare(self, info: ModelInfo) -> None:
+        """Make the renderer of a model that is new; off the loop, for a tokenizer takes a while to load."""
+        key = (info.name, info.fingerprint)
+        if key not in self._models:
+            renderer = await asyncio.to_thread(_renderer, info)
+            self._models[key] = ServedModel(info, renderer)
+        linked = {(link.info.name, link.info.fingerprint) for link in self._links if link.info is not None} | {key}
+        for former in self._models.keys() - linked:
+            del self._models[former]
+
+
+def _renderer(info: ModelInfo) -> Renderer:
+    """Raises ValueError when the worker's tokenizer or template cannot be used."""
+    model = RendererModel(
+        tokenizer=info.tokenizer,
+        chat_template=info.chat_template,
+        special_tokens=info.special_tokens,
+        bos_id=info.bos_id,
+        eos_id=info.eos_id,
+    )
+    try:
+        return Renderer(model)
+    except Exception as error:  # the tokenizer library raises Exception itself
+        raise ValueError(f"its tokenizer or template cannot be used ({type(error).__name__})") from error

@@ -1,0 +1,184 @@
+"""Placing a call and seeing it through: tries on other workers while the client has seen nothing yet."""
+
+import asyncio
+from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from cacheplane.placement import Decision, NoWorkerError, Placement
+from gateway.cluster import Cluster
+from gateway.errors import ApiError, UnavailableError, from_worker
+from gateway.exchange import Exchange
+from gateway.frames import DeltaFrame, EndFrame, ErrorFrame, FinishFrame, Frame, StartFrame
+from gateway.logs import get_logger
+from gateway.prepare import Call
+from gateway.workers import FrameStream, WorkerFailedError, WorkerRefusedError
+
+MAX_ATTEMPTS = 3
+GRACE_SECONDS = 2.0  # the worker ends a generation at its deadline itself; this is for one that does not
+RETRY = {"retry-after": "1"}
+
+
+class Relay(Protocol):
+    """Where the frames of a generation go, in the form that the client asked for."""
+
+    @property
+    def started(self) -> bool:
+        """The client has been sent something, so this generation cannot be begun again elsewhere."""
+
+    def begin(self) -> None:
+        """A new attempt: forget what an earlier one has brought."""
+
+    async def pass_on(self, frames: list[Frame]) -> None:
+        """Frames as they came, the end frame among them."""
+
+    async def complete(self) -> None:
+        """The worker is done; send what is left."""
+
+    async def break_off(self, error: ApiError) -> None:
+        """End an answer that has begun with a typed error."""
+
+
+class Dispatcher:
+    """Runs calls on workers. `deadline_ms` counts from a request's arrival to its last token."""
+
+    def __init__(self, cluster: Cluster, placement: Placement, deadline_ms: int) -> None:
+        self._cluster = cluster
+        self._placement = placement
+        self._deadline_ms = deadline_ms
+        self._log: FilteringBoundLogger = get_logger("dispatch")
+
+    async def run(self, call: Call, exchange: Exchange, relay: Relay) -> None:
+        """Until the client has its answer. Raises ApiError when it has been sent nothing."""
+        try:
+            await self._run(call, exchange, relay)
+        except ApiError as error:
+            if not relay.started:
+                raise
+            exchange.fail(error.status, error.code)
+            await relay.break_off(error)
+
+    async def _run(self, call: Call, exchange: Exchange, relay: Relay) -> None:
+        left = (self._deadline_ms - exchange.watch.total_ms) / 1000.0 + GRACE_SECONDS
+        try:
+            async with asyncio.timeout(left):
+                await self._attempts(call, exchange, relay)
+        except TimeoutError:
+            message = f"The answer was not complete within {self._deadline_ms} ms."
+            no_retry = {"x-should-retry": "false"}
+            raise ApiError(504, message, type="server_error", code="deadline_exceeded", headers=no_retry) from None
+
+    async def _attempts(self, call: Call, exchange: Exchange, relay: Relay) -> None:
+        tried: set[str] = set()
+        failure = WorkerFailedError("none")
+        while len(tried) < MAX_ATTEMPTS:
+            try:
+                decision = self._place(call, exchange, tried)
+            except NoWorkerError:
+                break
+            tried.add(decision.worker.id)
+            relay.begin()
+            try:
+                return await self._attempt(call, exchange, relay, decision)
+            except WorkerFailedError as failed:
+                failure = failed
+                self._note(exchange, decision, failure)
+            if relay.started:
+                break
+        raise _given_up(failure, tried)
+
+    def _place(self, call: Call, exchange: Exchange, tried: set[str]) -> Decision:
+        decision = self._placement.decide(call.served.name, call.chain, len(call.tokens), tried)
+        exchange.attempts += 1
+        exchange.state = "queued"
+        exchange.worker_id = decision.worker.id
+        exchange.placement_mode = decision.mode
+        exchange.placement_reason = decision.reason
+        exchange.predicted_tokens = decision.predicted_tokens
+        exchange.available_tokens = decision.available_tokens
+        exchange.cached_tokens = exchange.completion_tokens = 0
+        return decision
+
+    async def _attempt(self, call: Call, exchange: Exchange, relay: Relay, decision: Decision) -> None:
+        """One worker's try. Raises WorkerFailedError when another may do better, ApiError when none can."""
+        attempt = _Attempt(exchange, self._placement, decision)
+        try:
+            client = self._cluster.client(decision.worker.id)
+            if client is None or decision.worker.fingerprint != call.served.fingerprint:
+                raise WorkerFailedError("replaced", busy=True)
+            deadline_ms = max(1, int(self._deadline_ms - exchange.watch.total_ms))
+            opening = client.generate(call.for_worker(exchange.id, deadline_ms))
+            exchange.watch.pause()
+            async with opening as stream:
+                await attempt.follow(stream, relay)
+        except WorkerRefusedError as refused:
+            raise from_worker(refused.refusal.code, refused.refusal.message, refused.refusal.param) from None
+        finally:
+            exchange.watch.resume()
+            self._placement.finished(decision, attempt.delivered)
+
+    def _note(self, exchange: Exchange, decision: Decision, failure: WorkerFailedError) -> None:
+        self._log.warning("worker failed", request_id=exchange.id, worker=decision.worker.id, reason=failure.code)
+        if not failure.busy:
+            self._cluster.failed(decision.worker.id)
+
+
+class _Attempt:
+    """What one worker has told of one generation.
+
+    delivered   prompt tokens that it served from its cache, None until it has said so
+    """
+
+    def __init__(self, exchange: Exchange, placement: Placement, decision: Decision) -> None:
+        self.delivered: int | None = None
+        self._exchange = exchange
+        self._placement = placement
+        self._decision = decision
+        self._prefilling = True
+        self._ended = False
+
+    async def follow(self, stream: FrameStream, relay: Relay) -> None:
+        async for frames in stream:
+            self._exchange.watch.resume()
+            for frame in frames:
+                self._read(frame)
+            await relay.pass_on(frames)
+            if self._ended:
+                await stream.drain()
+                return await relay.complete()
+            self._exchange.watch.pause()
+        raise WorkerFailedError("stream_cut")
+
+    def _read(self, frame: Frame) -> None:
+        exchange = self._exchange
+        match frame:
+            case StartFrame():
+                self.delivered = exchange.cached_tokens = frame.cached.total
+                exchange.prompt_tokens = frame.prompt_tokens
+                exchange.queue_ms = frame.queue_ms
+                exchange.state = "prefill"
+            case DeltaFrame():
+                self._first_token()
+                exchange.completion_tokens += len(frame.tokens)
+            case FinishFrame():
+                exchange.finish_reason = frame.reason
+            case EndFrame():
+                exchange.completion_tokens = frame.completion_tokens
+                self._ended = True
+            case ErrorFrame():
+                raise WorkerFailedError(frame.code)
+
+    def _first_token(self) -> None:
+        if self._prefilling:
+            self._prefilling = False
+            self._exchange.first_token()
+            self._placement.first_token(self._decision)
+
+
+def _given_up(failure: WorkerFailedError, tried: set[str]) -> ApiError:
+    """What to tell the client when no worker is left to try."""
+    if not tried:
+        return UnavailableError(
+            "No worker is ready for this model; try again shortly.", code="no_worker", headers=RETRY
+        )
+    return from_worker(failure.code, "")

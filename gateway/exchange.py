@@ -1,0 +1,68 @@
+"""One request and its outcome: the facts that its ledger row, metrics, log line and live view are made from."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gateway.stopwatch import Stopwatch
+
+State = Literal["received", "queued", "prefill", "decoding", "done"]
+CLIENT_GONE = 499  # nginx's status for a client that closed first; only ever recorded, never sent
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Filled in as the request goes along its path. Counts are tokens, times are milliseconds; no text is kept.
+
+    predicted_tokens   cached tokens that placement expected on the chosen worker
+    available_tokens   the most that any worker of the fleet held
+    cached_tokens      what the worker says it reused, of any tier
+    """
+
+    id: str
+    dialect: str = "chat"
+    watch: Stopwatch = field(default_factory=Stopwatch)
+    created_at: int = field(default_factory=_now_ms)
+    tenant_id: str = ""
+    key_id: str = ""
+    model: str = ""
+    streamed: bool = False
+    state: State = "received"
+    worker_id: str = ""
+    placement_mode: str = ""
+    placement_reason: str = ""
+    attempts: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    predicted_tokens: int = 0
+    available_tokens: int = 0
+    completion_tokens: int = 0
+    queue_ms: float = 0.0
+    ttft_ms: float | None = None
+    overhead_ms: float | None = None
+    duration_ms: float = 0.0
+    status: int = 0
+    finish_reason: str | None = None
+    error_code: str | None = None
+    completed: bool = False
+
+    def first_token(self) -> None:
+        """The first token of the answer has come from the worker."""
+        self.state = "decoding"
+        if self.ttft_ms is None:
+            self.ttft_ms = self.watch.total_ms
+
+    def fail(self, status: int, code: str | None) -> None:
+        self.status = status
+        self.error_code = code
+
+    def close(self) -> None:
+        """No more will happen; fixes the duration and, when no header was ever sent, the overhead."""
+        self.state = "done"
+        self.duration_ms = self.watch.total_ms
+        if self.overhead_ms is None:
+            self.overhead_ms = self.watch.own_ms

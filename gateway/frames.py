@@ -1,0 +1,77 @@
+"""The frames of a generation, as a worker sends them: one JSON object a line, told apart by `type`."""
+
+from typing import Literal
+
+import msgspec
+
+
+class Cached(msgspec.Struct):
+    """Prompt tokens that were not computed, by the tier that they came from."""
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.device + self.host + self.disk
+
+
+class StartFrame(msgspec.Struct, tag_field="type", tag="start"):
+    """First: the prompt has been admitted. `queue_ms` is the time it waited for that."""
+
+    prompt_tokens: int
+    cached: Cached
+    queue_ms: float = 0.0
+
+
+class TokenLogprob(msgspec.Struct):
+    """Natural log probability of the chosen token, and the likeliest alternatives as [token id, logprob]."""
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]] = []
+
+
+class DeltaFrame(msgspec.Struct, tag_field="type", tag="delta"):
+    """Text that choice `index` has gained, whole characters only; `tokens` are the ids accepted for it."""
+
+    index: int
+    text: str
+    tokens: list[int] = []
+    logprobs: list[TokenLogprob] | None = None
+
+
+class FinishFrame(msgspec.Struct, tag_field="type", tag="finish"):
+    """Choice `index` is complete. `stop` is the stop string that matched, which is not part of the text."""
+
+    index: int
+    reason: Literal["stop", "length", "abort", "deadline"]
+    stop: str | None = None
+    completion_tokens: int = 0
+
+
+class Timings(msgspec.Struct):
+    """Milliseconds in the worker: waiting, computing the prompt, generating."""
+
+    queue_ms: float = 0.0
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+
+
+class EndFrame(msgspec.Struct, tag_field="type", tag="end"):
+    """Last: all choices are complete. `completion_tokens` is their sum; the prompt counts once."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    timings: Timings
+
+
+class ErrorFrame(msgspec.Struct, tag_field="type", tag="error"):
+    """Last, instead of the end: the worker could not go on."""
+
+    code: str
+    message: str
+
+
+Frame = StartFrame | DeltaFrame | FinishFrame | EndFrame | ErrorFrame

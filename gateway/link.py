@@ -1,0 +1,152 @@
+"""The gateway's tie to one worker address: heartbeats, membership in the fleet, and its event stream."""
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+
+from structlog.typing import FilteringBoundLogger
+
+from cacheplane.fleet import Fleet, LoadReport, Worker
+from cacheplane.index import PrefixIndex
+from cacheplane.subscriber import Subscriber
+from gateway.logs import get_logger, where
+from gateway.worker_wire import Load, ModelInfo
+from gateway.workers import TIMED_OUT, WorkerClient, WorkerFailedError
+
+HEARTBEAT_SECONDS = 1.0
+REFUSED = "refused"
+WORKER_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")  # it goes into headers, metrics and logs
+CUT_SECONDS = 30.0  # a worker that has been silent for so long is not coming back to the streams it holds
+JOINING_SECONDS = 0.25  # an address that has not answered yet is tried more often, so that a start is quick
+
+
+class WorkerLink:
+    """One address. Whatever process answers there, with whatever epoch, is followed; an epoch change is a new worker.
+
+    prepare   called with what the worker serves before the fleet may choose it; raises ValueError for a model that
+              cannot be rendered, which keeps the worker out and says so in `error`
+    """
+
+    def __init__(
+        self,
+        client: WorkerClient,
+        fleet: Fleet,
+        index: PrefixIndex,
+        prepare: Callable[[ModelInfo], Awaitable[None]],
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    ) -> None:
+        self.client = client
+        self.info: ModelInfo | None = None
+        self.load: Load | None = None
+        self.subscriber: Subscriber | None = None
+        self.error: str | None = None
+        self._fleet = fleet
+        self._index = index
+        self._prepare = prepare
+        self._heartbeat_seconds = heartbeat_seconds
+        self._stream: asyncio.Task[None] | None = None
+        self._log: FilteringBoundLogger = get_logger("link")
+
+    @property
+    def worker_id(self) -> str | None:
+        """The id that the worker gives itself, once it has been met."""
+        return None if self.info is None else self.info.worker_id
+
+    @property
+    def synced(self) -> bool:
+        """The worker's blocks are in the index, so that placement knows what it holds."""
+        return self.worker_id is not None and self._index.synced(self.worker_id)
+
+    async def run(self) -> None:
+        """Follow the address until cancelled."""
+        try:
+            while True:
+                await self._beat()
+                await asyncio.sleep(self._pause)
+        finally:
+            await self._leave()
+
+    @property
+    def _pause(self) -> float:
+        settled = self.synced or self.error == REFUSED
+        return self._heartbeat_seconds if settled else min(JOINING_SECONDS, self._heartbeat_seconds)
+
+    async def _beat(self) -> None:
+        """One heartbeat: meet the worker if it is new, report its load, or note that it does not answer."""
+        try:
+            load = await self.client.load()
+            if self.info is None or load.epoch != self.info.epoch:
+                await self._meet(load)
+        except WorkerFailedError as failure:
+            self._missed(failure)
+            return
+        except ValueError as refusal:
+            self._refuse(refusal)
+            return
+        except Exception as error:  # whatever it was, the next beat is a new chance
+            self._log.error("heartbeat failed", url=self.client.url, error=type(error).__name__, where=where(error))
+            return
+        self.load, self.error = load, None
+        if self.worker_id is not None:
+            self._fleet.observe(self.worker_id, _report(load), time.monotonic())
+
+    async def _meet(self, load: Load) -> None:
+        """A process that was not known: learn what it serves, then let the fleet and the index follow it."""
+        info = await self.client.model()
+        if info.epoch != load.epoch:
+            raise WorkerFailedError("restarted")  # between the two questions; the next beat asks again
+        await self._leave()
+        if WORKER_ID.fullmatch(info.worker_id) is None:
+            raise ValueError("its id is not 1 to 64 letters, digits, dots, dashes and underscores")
+        await self._prepare(info)
+        if (other := self._fleet.get(info.worker_id)) is not None:
+            raise ValueError(f"its id {info.worker_id} is taken by {other.url}")
+        self._fleet.join(Worker(id=info.worker_id, url=self.client.url, model=info.name, fingerprint=info.fingerprint))
+        self.subscriber = Subscriber(info.worker_id, load.pub, load.replay, self._index, self.client.snapshot)
+        self._stream = asyncio.create_task(self.subscriber.run(), name=f"events-{info.worker_id}")
+        self.info = info
+        self._log.info("worker joined", worker=info.worker_id, url=self.client.url, model=info.name, epoch=info.epoch)
+
+    def _refuse(self, refusal: ValueError) -> None:
+        if self.error != REFUSED:
+            self._log.error("worker refused", url=self.client.url, reason=str(refusal))
+        self.error = REFUSED
+
+    def _missed(self, failure: WorkerFailedError) -> None:
+        self.error = failure.code
+        if self.worker_id is None:
+            return
+        now = time.monotonic()
+        if failure.code != TIMED_OUT:  # slow is not dead: the fleet judges silence by its length
+            self._fleet.failed(self.worker_id, now)
+        worker = self._fleet.get(self.worker_id)
+        if worker is not None and now - worker.seen_at > CUT_SECONDS:
+            self.client.cut()
+
+    async def _leave(self) -> None:
+        """Forget the process that was here: its blocks are gone with it."""
+        if self.info is None:
+            return
+        worker_id, self.info = self.info.worker_id, None
+        if self._stream is not None:
+            self._stream.cancel()
+            await asyncio.gather(self._stream, return_exceptions=True)
+        self._stream = self.subscriber = None
+        self._fleet.leave(worker_id)
+        self._index.drop(worker_id)
+
+
+def _report(load: Load) -> LoadReport:
+    return LoadReport(
+        epoch=load.epoch,
+        state=load.state,
+        waiting=load.waiting,
+        running=load.running,
+        queued_prefill_tokens=load.queued_prefill_tokens,
+        decode_sequences=load.decode_sequences,
+        free_blocks=load.free_blocks,
+        total_blocks=load.total_blocks,
+        prefill_tps=load.prefill_tps,
+        decode_step_ms=load.decode_step_ms,
+    )

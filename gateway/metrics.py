@@ -1,0 +1,121 @@
+"""Prometheus metrics, in a registry of our own, with a bounded number of label values."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.cluster import WorkerView
+from gateway.exchange import Exchange
+
+MAX_TENANTS = 200
+OTHER = "other"
+TTFT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+OVERHEAD_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
+WORKER_STATES = ("joining", "ready", "suspect", "draining", "gone", "mismatch")
+STREAM_STATES = ("initial", "live", "gap", "stale", "rewind")
+
+
+class Labels:
+    """The first MAX_TENANTS tenants by name, the others together: a label must not grow with the customers."""
+
+    def __init__(self, limit: int = MAX_TENANTS) -> None:
+        self._limit = limit
+        self._seen: set[str] = set()
+
+    def of(self, tenant_id: str) -> str:
+        if tenant_id not in self._seen:
+            if len(self._seen) >= self._limit:
+                return OTHER
+            self._seen.add(tenant_id)
+        return tenant_id
+
+
+class Metrics:
+    """Counters of settled requests, and gauges read from the cluster whenever somebody asks.
+
+    in_flight   -> requests between authentication and settlement, now
+    workers     -> the fleet as it is now
+    """
+
+    def __init__(self, in_flight: Callable[[], int], workers: Callable[[], Iterable[WorkerView]]) -> None:
+        self.registry = CollectorRegistry()
+        self._tenants = Labels()
+        self._requests = self._counter(
+            "requests", "Settled requests; 499 is a client that left before its reply was whole.", "tenant model status"
+        )
+        self._tokens = self._counter(
+            "tokens", "Tokens of settled requests: prompt, cached (delivered), predicted, completion.", "tenant kind"
+        )
+        self._placements = self._counter(
+            "placements", "Placed requests, by what placement knew of the caches and why it chose.", "mode reason"
+        )
+        self._retries = self._counter("retries", "Dispatches beyond a request's first.")
+        self._ttft = self._histogram("ttft", "From arrival to first token.", TTFT_SECONDS)
+        self._overhead = self._histogram("overhead", "The gateway's own time before the headers.", OVERHEAD_SECONDS)
+        Gauge("saltway_in_flight_requests", "Requests in flight.", registry=self.registry).set_function(in_flight)
+        self.registry.register(_FleetCollector(workers))
+
+    def _counter(self, name: str, meaning: str, labels: str = "") -> Counter:
+        return Counter(f"saltway_{name}_total", meaning, labels.split(), registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"saltway_{name}_seconds", meaning, buckets=buckets, registry=self.registry)
+
+    def settled(self, exchange: Exchange) -> None:
+        tenant = self._tenants.of(exchange.tenant_id)
+        self._requests.labels(tenant, exchange.model or "unknown", str(exchange.status)).inc()
+        self._tokens.labels(tenant, "prompt").inc(exchange.prompt_tokens)
+        self._tokens.labels(tenant, "cached").inc(exchange.cached_tokens)
+        self._tokens.labels(tenant, "predicted").inc(exchange.predicted_tokens)
+        self._tokens.labels(tenant, "completion").inc(exchange.completion_tokens)
+        if exchange.placement_mode:
+            self._placements.labels(exchange.placement_mode, exchange.placement_reason).inc()
+        self._retries.inc(max(0, exchange.attempts - 1))
+        if exchange.ttft_ms is not None:
+            self._ttft.observe(exchange.ttft_ms / 1000.0)
+        if exchange.overhead_ms is not None:
+            self._overhead.observe(exchange.overhead_ms / 1000.0)
+
+    def text(self) -> bytes:
+        """The exposition in Prometheus' text format, version 0.0.4."""
+        return generate_latest(self.registry)
+
+
+class _FleetCollector(Collector):
+    """Reads the fleet at scrape time, so that a worker that is gone leaves no stale series behind."""
+
+    def __init__(self, workers: Callable[[], Iterable[WorkerView]]) -> None:
+        self._workers = workers
+
+    def collect(self) -> Iterator[Metric]:
+        views = list(self._workers())
+        yield _one_hot("saltway_worker_state", "state", WORKER_STATES, [(view.name, view.state) for view in views])
+        yield _one_hot("saltway_stream_state", "state", STREAM_STATES, [(view.name, view.stream) for view in views])
+        yield _gauge("saltway_index_blocks", "Blocks in the prefix index.", [(v.name, v.index_blocks) for v in views])
+        yield _gauge("saltway_worker_waiting", "Requests queued there.", [(v.name, v.waiting) for v in views])
+        yield _gauge("saltway_worker_running", "Requests running there.", [(v.name, v.running) for v in views])
+        yield _gauge("saltway_worker_free_blocks", "Free KV blocks.", [(v.name, v.free_blocks) for v in views])
+        family = CounterMetricFamily(
+            "saltway_event_stream", "What the event subscriber counted.", labels=["worker", "event"]
+        )
+        for view in views:
+            for event, value in view.stream_counters.items():
+                family.add_metric([view.name, event], value)
+        yield family
+
+
+def _gauge(name: str, help_text: str, samples: Iterable[tuple[str, float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, help_text, labels=["worker"])
+    for worker, value in samples:
+        family.add_metric([worker], value)
+    return family
+
+
+def _one_hot(name: str, label: str, states: Iterable[str], samples: list[tuple[str, str]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, "1 for the state that the worker is in.", labels=["worker", label])
+    for worker, current in samples:
+        for state in states:
+            family.add_metric([worker, state], 1.0 if state == current else 0.0)
+    return family

@@ -1,0 +1,154 @@
+"""From a body to a call that can be placed: parse, normalize, render, identify."""
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from cacheplane.identity import BlockChain, Namespace, Scope, derive_salt
+from gateway.chat.request import ChatRequest, parse_chat
+from gateway.cluster import Cluster
+from gateway.errors import BadRequestError, UnavailableError
+from gateway.exchange import Exchange
+from gateway.grammar import constraint_for
+from gateway.normalize import normalize
+from gateway.schemas import SchemaGate
+from gateway.served import ServedModel
+from gateway.worker_wire import GenerateRequest, Sampling, SpanWire
+from tenants import SaltStore, StoreUnavailableError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Above this a body is worked on in a thread: tokenizing half a megabyte would hold up every other stream.
+INLINE_BYTES = 32 * 1024
+
+# Completion tokens when a request does not say: an agent's turn fits, and a forgotten limit does not run to the
+# end of a long context.
+DEFAULT_MAX_TOKENS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Everything that dispatch needs; nothing in it depends on which worker is chosen."""
+
+    request: ChatRequest
+    served: ServedModel
+    tokens: list[int]
+    namespace: Namespace
+    chain: BlockChain
+    tag: str
+    max_tokens: int
+    grammar: str | None
+
+    def for_worker(self, request_id: str, deadline_ms: int) -> GenerateRequest:
+        return GenerateRequest(
+            request_id=request_id,
+            tokens=self.tokens,
+            spans=[SpanWire(0, self.namespace.hex)],
+            tag=self.tag,
+            n=self.request.n,
+            sampling=sampling_of(self.request, self.max_tokens),
+            grammar=self.grammar,
+            deadline_ms=deadline_ms,
+        )
+
+
+def sampling_of(request: ChatRequest, max_tokens: int) -> Sampling:
+    """Sampling fields never touch the rendered prompt, so changing them costs no reuse."""
+    return Sampling(
+        max_tokens=max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        seed=request.seed,
+        stop=list(request.stop),
+        logprobs=request.top_logprobs if request.logprobs else None,
+        frequency_penalty=request.frequency_penalty,
+        presence_penalty=request.presence_penalty,
+        logit_bias=request.logit_bias,
+    )
+
+
+class Preparation:
+    """Holds the master secret: salts are derived here and go no further than into namespaces."""
+
+    def __init__(self, cluster: Cluster, salts: SaltStore, secret: bytes) -> None:
+        self._cluster = cluster
+        self._salts = salts
+        self._secret = secret
+        self._schemas = SchemaGate()
+
+    async def prepare(self, exchange: Exchange, body: bytes) -> Call:
+        """Raises ApiError naming the field that is wrong; fills in the exchange's model and prompt length."""
+        request = await _run(len(body), _read, body)
+        exchange.streamed = request.stream
+        served = self._cluster.model(request.model)
+        exchange.model = served.name
+        if request.n > served.info.max_n:
+            raise BadRequestError(f"Must be between 1 and {served.info.max_n}.", param="n", code="out_of_range")
+        namespace = await self._namespace(exchange.tenant_id, served, request.cache_namespace)
+        grammar = await self._constraint(request, exchange.tenant_id)
+        tokens, chain = await _run(len(body), _identify, request, served, namespace, exchange.tenant_id)
+        exchange.prompt_tokens = len(tokens)
+        return Call(
+            request=request,
+            served=served,
+            tokens=tokens,
+            namespace=namespace,
+            chain=chain,
+            tag=self._tag(exchange.tenant_id),
+            max_tokens=self._room(request, len(tokens), served.info.context_length),
+            grammar=grammar,
+        )
+
+    async def _namespace(self, tenant_id: str, served: ServedModel, sub: str) -> Namespace:
+        scope = Scope("tenant", tenant_id)
+        try:
+            epoch = await self._salts.current(str(scope))
+        except StoreUnavailableError:
+            message = "Cache isolation cannot be established at the moment; try again."
+            raise UnavailableError(message, code="store_unavailable", headers={"retry-after": "1"}) from None
+        salt = derive_salt(self._secret, scope, epoch)
+        return Namespace.derive(salt=salt, model=served.fingerprint, kv_dtype=served.info.kv_dtype, sub=sub)
+
+    async def _constraint(self, request: ChatRequest, tenant_id: str) -> str | None:
+        """The reply's grammar; schemas are worked on in a thread and remembered for their tenant alone."""
+        if not request.tools and request.response_format.type == "text":
+            return None
+        return await asyncio.to_thread(constraint_for, request, self._schemas, partition=tenant_id)
+
+    def _tag(self, tenant_id: str) -> str:
+        """An opaque name for the tenant: workers share their slots by it and learn nothing else."""
+        return hmac.digest(self._secret, b"saltway.tag.v1" + tenant_id.encode(), hashlib.sha256)[:8].hex()
+
+    @staticmethod
+    def _room(request: ChatRequest, prompt_tokens: int, context_length: int) -> int:
+        """Completion tokens: what was asked or the default, clipped to what the context has left."""
+        left = context_length - prompt_tokens
+        if left < 1:
+            message = (
+                f"This model's context is {context_length} tokens; the rendered messages and tools take "
+                f"{prompt_tokens}, which leaves no room for an answer."
+            )
+            raise BadRequestError(message, param="messages", code="context_length_exceeded")
+        return min(left, DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens)
+
+
+def _read(body: bytes) -> ChatRequest:
+    return normalize(parse_chat(body))
+
+
+def _identify(
+    request: ChatRequest, served: ServedModel, namespace: Namespace, partition: str
+) -> tuple[list[int], BlockChain]:
+    tokens = served.renderer.render(request.messages, request.tools, partition=partition).tokens
+    return tokens, BlockChain.of(tokens, namespace, served.info.block_size)
+
+
+async def _run(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Here when it is quick, in a thread when it is not."""
+    if size <= INLINE_BYTES:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)

@@ -1,0 +1,110 @@
+"""From a worker's frames to the client's reply: a stream of events, or one object at the end."""
+
+from gateway.chat.reply import ChatCollector, ChatStream, ReplyHead
+from gateway.dispatch import Relay
+from gateway.errors import ApiError, UpstreamError
+from gateway.exchange import Exchange
+from gateway.frames import EndFrame, Frame, StartFrame
+from gateway.prepare import Call
+from gateway.reply import Headers, Reply
+from gateway.workers import WorkerFailedError
+
+OK = 200
+
+
+def relay_for(call: Call, exchange: Exchange, reply: Reply) -> Relay:
+    """The form that the request asked for."""
+    return StreamRelay(call, exchange, reply) if call.request.stream else PlainRelay(call, exchange, reply)
+
+
+def reply_headers(exchange: Exchange) -> Headers:
+    """What every answer says of its own serving. Fixes the overhead: what comes after is the answer itself."""
+    exchange.overhead_ms = exchange.watch.own_ms
+    return [
+        (b"x-saltway-worker", exchange.worker_id.encode()),
+        (b"x-saltway-cached-tokens", b"%d" % exchange.cached_tokens),
+        (b"x-saltway-predicted-tokens", b"%d" % exchange.predicted_tokens),
+        (b"x-saltway-overhead-ms", b"%.3f" % exchange.overhead_ms),
+        (b"x-saltway-placement", exchange.placement_mode.encode()),
+    ]
+
+
+def _head(call: Call, exchange: Exchange) -> ReplyHead:
+    identity = exchange.id.removeprefix("req_")
+    return ReplyHead(id=f"chatcmpl-{identity}", model=call.served.name, created=exchange.created_at // 1000)
+
+
+class StreamRelay:
+    """Server-sent events. Headers go out with the first token, so that until then another worker can be tried."""
+
+    def __init__(self, call: Call, exchange: Exchange, reply: Reply) -> None:
+        self._call = call
+        self._exchange = exchange
+        self._reply = reply
+        self.begin()
+
+    @property
+    def started(self) -> bool:
+        return self._reply.started
+
+    def begin(self) -> None:
+        head = _head(self._call, self._exchange)
+        self._chat = ChatStream(self._call.request, head, self._call.served.renderer.token_bytes)
+        self._held = b""
+
+    async def pass_on(self, frames: list[Frame]) -> None:
+        """Everything at once but the last batch, which `complete` sends together with the end of the response."""
+        self._held += b"".join([self._chat.feed(frame) for frame in frames])
+        if self._chat.closed and None in self._chat.finish_reasons:
+            raise UpstreamError if self.started else WorkerFailedError("malformed_stream")
+        if isinstance(frames[-1], StartFrame | EndFrame):
+            return
+        if not self.started:
+            await self._reply.open_events(reply_headers(self._exchange))
+        data, self._held = self._held, b""
+        await self._reply.events(data)
+
+    async def complete(self) -> None:
+        self._exchange.status = OK
+        self._exchange.finish_reason = self._chat.finish_reasons[0]
+        if not self.started:
+            await self._reply.open_events(reply_headers(self._exchange))
+        await self._reply.close_events(self._held)
+
+    async def break_off(self, error: ApiError) -> None:
+        await self._reply.close_events(self._held + self._chat.fail(error))
+
+
+class PlainRelay:
+    """One JSON object. Nothing is sent before it is whole, so any failure of a worker can be made good elsewhere."""
+
+    def __init__(self, call: Call, exchange: Exchange, reply: Reply) -> None:
+        self._call = call
+        self._exchange = exchange
+        self._reply = reply
+        self.begin()
+
+    @property
+    def started(self) -> bool:
+        return self._reply.started
+
+    def begin(self) -> None:
+        head = _head(self._call, self._exchange)
+        self._chat = ChatCollector(self._call.request, head, self._call.served.renderer.token_bytes)
+
+    async def pass_on(self, frames: list[Frame]) -> None:
+        try:
+            for frame in frames:
+                self._chat.feed(frame)
+        except UpstreamError as error:
+            raise WorkerFailedError("malformed_stream") from error
+
+    async def complete(self) -> None:
+        body = self._chat.reply()
+        self._exchange.status = OK
+        self._exchange.finish_reason = self._chat.finish_reasons[0]
+        await self._reply.whole(OK, body, reply_headers(self._exchange))
+
+    async def break_off(self, error: ApiError) -> None:
+        """A reply that was being sent whole cannot be ended in another way; the surface drops the connection."""
+        raise error

@@ -1,0 +1,107 @@
+"""Chat templates in a sandbox: the model's own when it prints tools, else the declared one of its family."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from gateway.errors import BadRequestError
+
+OWN = "gguf"
+DECLARED = "chatml-hermes"
+CHATML = ("<|im_start|>", "<|im_end|>")
+"""The control tokens that the declared template writes."""
+
+_DECLARED_FILE = Path(__file__).parent.parent / "templates" / f"{DECLARED}.jinja"
+_PROBE_TOOL = {
+    "type": "function",
+    "function": {"name": "saltway_probe", "description": "probe", "parameters": {"type": "object", "properties": {}}},
+}
+_PROBE = [{"role": "user", "content": "saltway-probe"}]
+
+
+class ChatTemplate:
+    """One compiled template. `render` is pure: no clock is offered, so that the same messages give the same text.
+
+    Raises BadRequestError when the template refuses the messages or cannot print them.
+    """
+
+    def __init__(self, name: str, source: str, **variables: Any) -> None:
+        self.name = name
+        try:
+            self._template = _environment().from_string(source)
+        except jinja2.TemplateError as error:
+            raise ValueError(f"the chat template does not compile: {error}") from error
+        self._variables = variables
+
+    def render(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, *, generation: bool = True
+    ) -> str:
+        try:
+            return self._template.render(
+                messages=messages, tools=tools, add_generation_prompt=generation, **self._variables
+            )
+        except _RefusedError as error:
+            raise BadRequestError(f"The model's chat template refused: {error}", param="messages") from None
+        # A template is a program; whatever it trips over came from the messages.
+        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+            message = "The model's chat template cannot print these messages."
+            raise BadRequestError(message, param="messages", code="template") from None
+
+    @property
+    def prints_tools(self) -> bool:
+        try:
+            return self.render(_PROBE, [_PROBE_TOOL]) != self.render(_PROBE, None)
+        except BadRequestError:
+            return False
+
+    @property
+    def generation_prompt(self) -> str:
+        """What opens the assistant's turn; "" when the template does not simply append it."""
+        with_it, without = self.render(_PROBE, None), self.render(_PROBE, None, generation=False)
+        return with_it[len(without) :] if with_it.startswith(without) else ""
+
+    @property
+    def default_system(self) -> str | None:
+        """The system text that the template brings when a conversation has none (ChatML only)."""
+        start, end = f"{CHATML[0]}system\n", CHATML[1]
+        text = self.render(_PROBE, None)
+        return text[len(start) : text.index(end)] if text.startswith(start) and end in text else None
+
+
+def choose(source: str, special_tokens: list[str], **variables: Any) -> ChatTemplate:
+    """The template for a model whose own is `source`.
+
+    A model that is not of the ChatML family keeps its own template; if that ignores tools, requests with tools are
+    refused at rendering.
+    """
+    own = ChatTemplate(OWN, source, **variables)
+    if own.prints_tools or not set(CHATML) <= set(special_tokens):
+        return own
+    return ChatTemplate(DECLARED, _DECLARED_FILE.read_text("utf-8"), default_system=own.default_system, **variables)
+
+
+class _RefusedError(Exception):
+    """Raised by the template itself."""
+
+
+def _refuse(message: str) -> NoReturn:
+    raise _RefusedError(str(message)[:200])
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    """As transformers renders it: not escaped for HTML, letters kept, keys in their order."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+@cache
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _refuse
+    return environment

@@ -1,0 +1,54 @@
+"""How large a schema may be, and the one walk that every other walk relies on: afterwards recursion is safe."""
+
+from typing import Any
+
+import msgspec
+
+from gateway.errors import BadRequestError
+
+MAX_SCHEMA_BYTES = 64 * 1024
+MAX_TOTAL_BYTES = 1024 * 1024
+"""All schemas of one request together."""
+MAX_NODES = 4000
+"""JSON values in one schema, of any kind."""
+MAX_DEPTH = 64
+"""Nested objects and lists in one schema, as JSON."""
+MAX_ENUM = 1000
+"""Enumerated values in one schema; TensorRT-LLM's figure."""
+
+
+class SchemaError(BadRequestError):
+    """A schema that will not be enforced. `param` ends in the keyword when one is to blame."""
+
+    def __init__(self, message: str, param: str, keyword: str | None = None) -> None:
+        super().__init__(message, param=param, code="invalid_schema")
+        self.keyword = keyword
+
+
+def measure(schema: dict[str, Any], at: str) -> int:
+    """The size of `schema` in bytes of compact JSON. Raises SchemaError past any bound; never recurses."""
+    nodes = enumerated = 0
+    stack: list[tuple[Any, int]] = [(schema, 1)]
+    while stack:
+        value, depth = stack.pop()
+        nodes += 1
+        if depth > MAX_DEPTH:
+            raise SchemaError(f"The schema is nested more than {MAX_DEPTH} deep.", at)
+        if isinstance(value, dict):
+            enumerated += _enumerated(value)
+            stack.extend((inner, depth + 1) for inner in value.values())
+        elif isinstance(value, list):
+            stack.extend((inner, depth + 1) for inner in value)
+        if nodes + len(stack) > MAX_NODES:
+            raise SchemaError(f"The schema has more than {MAX_NODES} values.", at)
+    if enumerated > MAX_ENUM:
+        raise SchemaError(f"The schema enumerates more than {MAX_ENUM} values.", at, "enum")
+    size = len(msgspec.json.encode(schema))
+    if size > MAX_SCHEMA_BYTES:
+        raise SchemaError(f"The schema is larger than {MAX_SCHEMA_BYTES} bytes.", at)
+    return size
+
+
+def _enumerated(value: dict[str, Any]) -> int:
+    values = value.get("enum")
+    return len(values) if isinstance(values, list) else 0

@@ -1,0 +1,78 @@
+"""The end of every request: one ledger row, one log line, the counters, and the live view."""
+
+from structlog.typing import FilteringBoundLogger
+
+from gateway.exchange import Exchange
+from gateway.live import LiveRequests
+from gateway.logs import get_logger
+from gateway.metrics import Metrics
+from tenants import Ledger, LedgerRow
+
+
+class Settlement:
+    """Called exactly once for each authenticated request, however it ended; never waits and never raises."""
+
+    def __init__(self, ledger: Ledger, metrics: Metrics, live: LiveRequests) -> None:
+        self._ledger = ledger
+        self._metrics = metrics
+        self._live = live
+        self._log: FilteringBoundLogger = get_logger("request")
+
+    def settle(self, exchange: Exchange) -> None:
+        exchange.close()
+        self._live.leave(exchange)
+        self._ledger.append(_row(exchange))
+        self._metrics.settled(exchange)
+        self._log.info("request", **_line(exchange))
+
+
+def _row(exchange: Exchange) -> LedgerRow:
+    return LedgerRow(
+        request_id=exchange.id,
+        created_at=exchange.created_at,
+        dialect=exchange.dialect,
+        status=exchange.status,
+        tenant_id=exchange.tenant_id or None,
+        key_id=exchange.key_id or None,
+        model=exchange.model or None,
+        worker_id=exchange.worker_id or None,
+        finish_reason=exchange.finish_reason,
+        error_code=exchange.error_code,
+        streamed=exchange.streamed,
+        prompt_tokens=exchange.prompt_tokens,
+        cached_tokens=exchange.cached_tokens,
+        predicted_tokens=exchange.predicted_tokens,
+        available_tokens=exchange.available_tokens,
+        completion_tokens=exchange.completion_tokens,
+        placement_mode=exchange.placement_mode or None,
+        placement_reason=exchange.placement_reason or None,
+        queue_ms=exchange.queue_ms,
+        ttft_ms=exchange.ttft_ms,
+        duration_ms=exchange.duration_ms,
+        overhead_ms=exchange.overhead_ms or 0.0,
+    )
+
+
+def _line(exchange: Exchange) -> dict[str, object]:
+    """What the log says of a request: ids, counts and times, nothing that a client wrote."""
+    return {
+        "request_id": exchange.id,
+        "tenant": exchange.tenant_id,
+        "key": exchange.key_id,
+        "model": exchange.model,
+        "worker": exchange.worker_id,
+        "status": exchange.status,
+        "finish": exchange.finish_reason,
+        "error": exchange.error_code,
+        "streamed": exchange.streamed,
+        "attempts": exchange.attempts,
+        "placement": exchange.placement_mode,
+        "prompt_tokens": exchange.prompt_tokens,
+        "cached_tokens": exchange.cached_tokens,
+        "predicted_tokens": exchange.predicted_tokens,
+        "completion_tokens": exchange.completion_tokens,
+        "queue_ms": round(exchange.queue_ms, 2),
+        "ttft_ms": None if exchange.ttft_ms is None else round(exchange.ttft_ms, 2),
+        "duration_ms": round(exchange.duration_ms, 2),
+        "overhead_ms": round(exchange.overhead_ms or 0.0, 3),
+    }

@@ -1,0 +1,57 @@
+"""Which processes make up a stack: their command lines, addresses and environments."""
+
+import os
+import signal
+import socket
+import sys
+from contextlib import ExitStack
+
+from gateway.settings import Settings
+from gateway.up.child import Process
+from gateway.up.model import ModelFile
+
+LOOPBACK = "127.0.0.1"
+
+
+def worker_processes(settings: Settings, model: ModelFile) -> list[Process]:
+    """`python -m worker`, once for each worker, on free ports of the loopback address."""
+    token = settings.worker_token_path.absolute()
+    shared = ["--token-file", str(token), "--model", str(model.path), "--name", model.name]
+    shared += ["--threads", str(threads(settings)), "--dtype", settings.dtype, "--log-level", settings.log_level]
+    if settings.context_length:
+        shared += ["--context-length", str(settings.context_length)]
+    return [
+        Process(
+            name=f"w{number}",
+            argv=(sys.executable, "-m", "worker", "--port", str(port), "--worker-id", f"w{number}", *shared),
+            url=f"http://{LOOPBACK}:{port}",
+            token=token.read_text().strip(),
+        )
+        for number, port in enumerate(free_ports(settings.workers))
+    ]
+
+
+def gateway_process(settings: Settings) -> Process:
+    """`python -m gateway serve` with these settings; its secrets go by environment, not by command line."""
+    return Process(
+        name="gateway",
+        argv=(sys.executable, "-m", "gateway", "serve"),
+        url=settings.url,
+        environment=settings.environment(),
+        orphaned=signal.SIGTERM,  # it has a ledger to write
+    )
+
+
+def threads(settings: Settings) -> int:
+    """Threads of each worker: as set, or an equal share of the cores that this process may use, at least one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return settings.threads or max(1, cores // settings.workers)
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports of the loopback address that nobody listens at now."""
+    with ExitStack() as open_together:
+        probes = [open_together.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]

@@ -1,0 +1,90 @@
+"""The JSON structs of the worker's surface (DESIGN 3.2); its frames are in `gateway.frames`.
+
+Declared here again, not imported: gateway and worker meet over HTTP only, and a test checks that the two agree.
+"""
+
+import msgspec
+
+
+class Sampling(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How tokens are drawn. `logprobs`: None is off, k >= 0 is the chosen token plus k alternatives."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: list[str] = []
+    stop_ids: list[int] = []
+    logprobs: int | None = None
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[str, float] = {}
+    ignore_eos: bool = False
+    min_tokens: int = 0
+
+
+class SpanWire(msgspec.Struct):
+    """A namespace that holds from token `start` on; hexadecimal, 32 bytes."""
+
+    start: int
+    namespace: str
+
+
+class GenerateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Token ids in, text and token ids out. `tag` is opaque: the worker shares its slots fairly between tags."""
+
+    request_id: str
+    tokens: list[int]
+    spans: list[SpanWire]
+    tag: str
+    n: int = 1
+    sampling: Sampling
+    grammar: str | None = None
+    deadline_ms: int
+    store: bool = True
+
+
+class ModelInfo(msgspec.Struct, kw_only=True):
+    """What a worker serves, with all that is needed to render for it. `tokenizer` is the text of a tokenizer.json."""
+
+    worker_id: str
+    epoch: int
+    name: str
+    fingerprint: str
+    architecture: str
+    context_length: int
+    block_size: int
+    kv_dtype: str
+    vocab_size: int
+    tokenizer: str
+    chat_template: str
+    bos_id: int | None
+    eos_id: int
+    stop_ids: list[int]
+    special_tokens: list[str]
+    max_n: int
+
+
+class Load(msgspec.Struct, kw_only=True):
+    """A worker's own account of how busy it is; `epoch` changes at each start of its process.
+
+    state   "ready", or a word for why not ("starting", "draining", ...); the fleet chooses only those that are ready
+    """
+
+    worker_id: str
+    epoch: int
+    state: str
+    waiting: int
+    running: int
+    queued_prefill_tokens: int
+    decode_sequences: int
+    free_blocks: int
+    total_blocks: int
+    prefill_tps: float
+    decode_step_ms: float
+    step: int
+    pub: str
+    replay: str

@@ -1,0 +1,64 @@
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.render.tokens import Tokens
+from tests.gateway.conversations import FORGED
+from tests.gateway.small_bpe import SPECIALS, tokenizer_json, whole
+
+TOKENS = Tokens(tokenizer_json(), SPECIALS)
+
+
+@settings(deadline=None)
+@given(FORGED | st.text())
+def test_piece_by_piece_is_the_whole(text: str) -> None:
+    ids: list[int] = []
+    for piece, is_control in TOKENS.cut(text):
+        ids += [TOKENS.control(piece)] if is_control else TOKENS.encode(piece)
+    assert ids == whole().encode(text).ids
+
+
+@settings(deadline=None)
+@given(FORGED)
+def test_a_cut_loses_nothing(text: str) -> None:
+    assert "".join(piece for piece, _ in TOKENS.cut(text)) == text
+
+
+@settings(deadline=None)
+@given(FORGED | st.text())
+def test_a_piece_never_becomes_a_control_token(text: str) -> None:
+    ids = TOKENS.encode(text)
+    assert not {TOKENS.control(special) for special in SPECIALS} & set(ids)
+    assert b"".join(map(TOKENS.bytes_of, ids)).decode() == text
+
+
+def test_remembered_pieces_are_the_same_ids() -> None:
+    first = TOKENS.encode("The weather in Oslo", "acme")
+    assert TOKENS.encode("The weather in Oslo", "acme") is first
+    other = TOKENS.encode("The weather in Oslo", "globex")
+    assert other == first
+    assert other is not first
+
+
+def test_the_memory_is_bounded_and_never_needed() -> None:
+    tokens = Tokens(tokenizer_json(), SPECIALS, cache_bytes=0)
+    assert tokens.encode("cold") == TOKENS.encode("cold")
+
+
+def test_ids_outside_the_vocabulary_have_no_bytes() -> None:
+    assert TOKENS.bytes_of(10**6) == b""
+    assert TOKENS.bytes_of(TOKENS.control("<|im_end|>")) == b"<|im_end|>"
+
+
+def test_half_characters_are_bytes() -> None:
+    ids = TOKENS.encode("🦊")
+    assert b"".join(map(TOKENS.bytes_of, ids)) == "🦊".encode()
+    assert len(ids) > 1
+
+
+def test_a_tokenizer_that_is_not_byte_level_spells_its_tokens() -> None:
+    described = json.loads(tokenizer_json())
+    described["decoder"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    tokens = Tokens(json.dumps(described), SPECIALS)
+    assert tokens.bytes_of(tokens.encode("a")[0]) == b"a"

@@ -1,0 +1,145 @@
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import main
+from tenants import Database, KeyRejectedError, KeyStore, Principal, SaltStore, now_ms
+
+
+class Terminal:
+    """Runs `saltway ...` in this process, over one home folder."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.database = f"sqlite:///{home}/saltway.db"
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        self._monkeypatch.setattr(sys, "argv", ["saltway", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = self._capsys.readouterr()
+        return int(left.value.code or 0), out, err
+
+    def output(self, *arguments: str) -> str:
+        code, out, err = self.run(*arguments)
+        assert code == 0, err
+        return out
+
+    def principal(self, key: str) -> Principal:
+        async def ask() -> Principal:
+            async with Database(self.database) as database:
+                return await KeyStore(database).authenticate(key, now_ms())
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("SALTWAY_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return Terminal(tmp_path, capsys, monkeypatch)
+
+
+def test_a_tenant_and_its_key_from_nothing(terminal: Terminal) -> None:
+    terminal.output("tenant", "create", "acme", "--name", "Acme, Inc.")
+    key = terminal.output("key", "create", "acme", "--name", "ci").strip()
+    principal = terminal.principal(key)
+    assert principal == Principal("acme", key[6:18], "tenant")
+    assert re.search(r"acme +Acme, Inc\. +\d{4}-\d\d-\d\d \d\d:\d\d +-\n", terminal.output("tenant", "list"))
+    listed = terminal.output("key", "list", "acme")
+    assert re.search(rf"{principal.key_id} +acme +ci ", listed)
+    assert key[-43:] not in listed
+
+
+def test_a_revoked_key_opens_nothing(terminal: Terminal) -> None:
+    terminal.output("tenant", "create", "acme")
+    key = terminal.output("key", "create", "acme").strip()
+    terminal.output("key", "revoke", key[6:18])
+    with pytest.raises(KeyRejectedError, match="revoked"):
+        terminal.principal(key)
+
+
+def test_an_administrators_key_has_no_tenant(terminal: Terminal) -> None:
+    key = terminal.output("key", "create", "--admin", "--expires-days", "30").strip()
+    assert terminal.principal(key) == Principal(None, key[6:18], "admin")
+    assert "(admin)" in terminal.output("key", "list")
+
+
+def test_rotating_a_salt_prints_its_epoch(terminal: Terminal) -> None:
+    terminal.output("tenant", "create", "acme")
+    assert terminal.output("salt", "rotate", "tenant:acme") == "1\n"
+    assert terminal.output("salt", "rotate", "tenant:acme") == "2\n"
+
+    async def epoch() -> int:
+        async with Database(terminal.database) as database:
+            return await SaltStore(database).current("tenant:acme")
+
+    assert asyncio.run(epoch()) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("tenant", "create", "Not A Slug"), "lower-case letters"),
+        (("key", "create", "nobody"), "There is no tenant nobody"),
+        (("key", "create"), "either a tenant or --admin"),
+        (("key", "create", "acme", "--admin"), "either a tenant or --admin"),
+        (("key", "create", "acme", "--expires-days", "0"), "expires-days"),
+        (("key", "list", "nobody"), "There is no tenant nobody"),
+        (("key", "revoke", "nothing"), "There is no key nothing"),
+        (("salt", "rotate", "acme"), "tenant:ID, group:ID or public"),
+        (("salt", "rotate", "tenant:nobody"), "There is no tenant nobody"),
+        (("up", "--port", "0"), "Option port must be a whole number, 1 to 65535"),
+        (("up", "--model", "/no/such.gguf"), "Cannot read the model /no/such.gguf"),
+        (("sing",), "No such command"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    terminal: Terminal, arguments: tuple[str, ...], complaint: str
+) -> None:
+    code, out, err = terminal.run(*arguments)
+    assert code != 0
+    assert out == ""
+    assert complaint in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("mysql://root:hunter2@h/n", "Option database_url: 'mysql' databases are not supported"),
+        ("postgresql://root:hunter2@127.0.0.1:1/n", "The database cannot be used (ConnectionRefusedError)"),
+        ("sqlite:////no/such/folder/x.db", "The database cannot be used (OperationalError)"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_said_without_its_password(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, url: str, complaint: str
+) -> None:
+    monkeypatch.setenv("SALTWAY_DATABASE_URL", url)
+    code, _, err = terminal.run("tenant", "list")
+    assert code == 1
+    assert complaint in err
+    assert "hunter2" not in err
+
+
+def test_the_settings_in_force_are_shown(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SALTWAY_PORT", "9000")
+    assert "\nport = 9000\n" in terminal.output("config", "show")
+
+
+def test_the_description_is_printed_or_written(terminal: Terminal, tmp_path: Path) -> None:
+    printed = terminal.output("config", "docs")
+    terminal.output("config", "docs", "--write", str(tmp_path / "out.md"))
+    assert (tmp_path / "out.md").read_text() == printed
+
+
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-m", "gateway", "--help"], capture_output=True, text=True, check=True)
+    for command in ("config", "key", "salt", "serve", "tenant", "up"):
+        assert re.search(rf"^  {command} ", ran.stdout, re.MULTILINE)
