@@ -1,0 +1,281 @@
+"""KV memory with real, small tensors: each position's KV is told by the tokens that lead to it."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from cacheplane.identity import BlockChain, Namespace, Span
+from cacheplane.wire import AllBlocksCleared, BlockRemoved, BlockStored
+from tests.worker.kv.ledger import listed, replayed
+from tests.worker.rig import ACME, GLOBEX
+from worker.kv import BlockPool, Holding, KVMemory, Slots
+from worker.kv.slots import KVShape
+
+SHAPE = KVShape(layers=1, kv_heads=1, head_dim=2, dtype=torch.float32)
+BLOCK, CONTEXT = 4, 32
+PUBLIC = [Span(0, ACME)]
+
+
+def memory_of(*, slots: int = 3, blocks: int = 6) -> KVMemory:
+    tensors = Slots(SHAPE, slots=slots, context=CONTEXT, blocks=blocks, block_size=BLOCK)
+    return KVMemory(tensors, BlockPool(blocks), spoil_freed=True)
+
+
+def mark(tokens: Sequence[int], position: int) -> float:
+    """Stands for the KV at a position: exact in float32, and another one for another prefix."""
+    return float(hash((0, *tokens[: position + 1])) % (1 << 24))
+
+
+def compute(memory: KVMemory, holding: Holding, tokens: Sequence[int], start: int, end: int) -> None:
+    """Writes the KV of positions start .. end - 1 into the slot."""
+    for position in range(start, end):
+        memory.slots.keys[:, holding.slot, :, :, position] = mark(tokens, position)
+        memory.slots.values[:, holding.slot, :, position] = mark(tokens, position) + 1
+
+
+def check_slot(memory: KVMemory, holding: Holding, tokens: Sequence[int], end: int) -> None:
+    """The first `end` positions of the slot hold the KV of these tokens."""
+    for position in range(end):
+        assert (memory.slots.keys[:, holding.slot, :, :, position] == mark(tokens, position)).all()
+        assert (memory.slots.values[:, holding.slot, :, position] == mark(tokens, position) + 1).all()
+
+
+def live(memory: KVMemory, tokens: Sequence[int], spans: Sequence[Span] = PUBLIC) -> int:
+    """Opens, computes, stores and closes one sequence; how many of its tokens were reused."""
+    raw = array("I", tokens)
+    holding = memory.open(raw, spans)
+    assert holding is not None
+    check_slot(memory, holding, tokens, holding.reused)
+    compute(memory, holding, tokens, holding.reused, len(tokens))
+    memory.extend(holding, raw, len(tokens))
+    memory.close(holding)
+    memory.check()
+    return holding.reused
+
+
+@dataclass(slots=True)
+class Running:
+    tokens: list[int]
+    spans: list[Span]
+    holding: Holding
+    computed: int
+
+
+class IndexIsCache(RuleBasedStateMachine):
+    """Sequences come, grow and go under a pool that is too small for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = memory_of(slots=3, blocks=6)
+        self.running: list[Running] = []
+        self.index: dict[bytes, bytes | None] = {}
+        self.events: list[BlockStored | BlockRemoved | AllBlocksCleared] = []
+
+    @rule(
+        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=14),
+        namespace=st.sampled_from([ACME, GLOBEX]),
+        barrier=st.sampled_from([None, None, 4, 8]),
+        store=st.sampled_from([True, True, True, False]),
+    )
+    def open(self, tokens: list[int], namespace: Namespace, barrier: int | None, store: bool) -> None:
+        spans = [Span(0, namespace), *([] if barrier is None else [Span(barrier, GLOBEX)])]
+        holding = self.memory.open(array("I", tokens), spans, store=store)
+        if len(self.running) == self.memory.slots.total:
+            assert holding is None
+            return
+        assert holding is not None
+        assert holding.reused <= (len(tokens) - 1) // BLOCK * BLOCK
+        check_slot(self.memory, holding, tokens, holding.reused)
+        self.running.append(Running(tokens, spans, holding, holding.reused))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def step(self, data: st.DataObject, count: int) -> None:
+        """Computes the next tokens of a sequence, known or newly generated."""
+        one = data.draw(st.sampled_from(self.running))
+        end = min(one.computed + count, CONTEXT)
+        one.tokens += [1] * (end - len(one.tokens))
+        compute(self.memory, one.holding, one.tokens, one.computed, end)
+        one.computed = end
+        self.memory.extend(one.holding, array("I", one.tokens), end)
+        check_slot(self.memory, one.holding, one.tokens, end)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(self.running))
+        self.running.remove(one)
+        self.memory.close(one.holding)
+
+    @rule(tokens=st.lists(st.integers(0, 1), max_size=14), namespace=st.sampled_from([ACME, GLOBEX]))
+    def release(self, tokens: list[int], namespace: Namespace) -> None:
+        assert self.memory.release(array("I", tokens), [Span(0, namespace)]) <= len(tokens) // BLOCK
+
+    @precondition(lambda self: not self.running)
+    @rule()
+    def clear(self) -> None:
+        self.memory.clear()
+        assert len(self.memory.tree) == 0
+
+    @invariant()
+    def the_events_tell_exactly_the_tree(self) -> None:
+        self.events += self.memory.take_events()
+        assert replayed(self.events) == listed(self.memory.snapshot())
+
+    @invariant()
+    def the_books_balance(self) -> None:
+        self.memory.check()
+        for one in self.running:
+            chain = BlockChain.of(one.tokens[: one.holding.stored * BLOCK], one.spans, BLOCK)
+            assert one.holding.node.digest == (chain.hashes[-1] if chain.hashes else b"")
+
+
+IndexIsCache.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestIndexIsCache = IndexIsCache.TestCase
+
+
+def test_a_prefix_is_reused_but_the_last_token_is_always_computed() -> None:
+    memory = memory_of()
+    tokens = list(range(12))
+    assert live(memory, tokens) == 0
+    assert live(memory, tokens) == 8
+    assert live(memory, [*tokens, 12]) == 12
+    assert live(memory, [*tokens[:8], 99, 99]) == 8
+    assert live(memory, [99, *tokens[1:]]) == 0
+
+
+def test_namespaces_have_nothing_in_common() -> None:
+    memory = memory_of()
+    live(memory, list(range(9)))
+    assert live(memory, list(range(9)), [Span(0, GLOBEX)]) == 0
+    assert live(memory, list(range(9)), [Span(0, GLOBEX)]) == 8
+
+
+def test_a_barrier_shares_what_is_before_it_and_parts_what_is_behind() -> None:
+    memory = memory_of(blocks=12)
+    tokens = list(range(13))
+    split = [Span(0, ACME), Span(8, GLOBEX)]
+    assert live(memory, tokens, split) == 0
+    assert live(memory, tokens, split) == 12
+    assert live(memory, tokens, PUBLIC) == 8
+    assert live(memory, tokens, [Span(0, ACME), Span(8, Namespace(b"x" * 32))]) == 8
+    assert live(memory, tokens, [Span(0, ACME), Span(8, ACME)]) == 8
+    assert live(memory, tokens[8:], [Span(0, GLOBEX)]) == 0
+
+
+@pytest.mark.parametrize("spans", [PUBLIC, [Span(0, GLOBEX), Span(8, ACME)]])
+def test_block_hashes_are_those_of_the_chain(spans: list[Span]) -> None:
+    memory = memory_of()
+    tokens = list(range(100, 118))
+    live(memory, tokens, spans)
+    stored = [digest for event in memory.take_events() if isinstance(event, BlockStored) for digest in event.hashes]
+    assert tuple(stored) == BlockChain.of(tokens, spans, BLOCK).hashes
+
+
+def test_blocks_stored_in_one_go_are_one_event() -> None:
+    memory = memory_of()
+    live(memory, list(range(12)))
+    assert [type(event) for event in memory.take_events()] == [BlockStored]
+    live(memory, [*range(8), 77, 77, 77, 77])
+    (event,) = memory.take_events()
+    assert isinstance(event, BlockStored)
+    assert (event.parent, len(event.hashes)) == (BlockChain.of(range(8), ACME, BLOCK).hashes[-1], 1)
+
+
+def test_the_least_recently_used_prefix_makes_room() -> None:
+    memory = memory_of(blocks=2)
+    live(memory, [1] * 5)
+    live(memory, [2] * 5)
+    assert live(memory, [1] * 5) == 4
+    live(memory, [3] * 5)
+    assert live(memory, [1] * 5) == 4
+    assert live(memory, [2] * 5) == 0
+    removed = [event for event in memory.take_events() if isinstance(event, BlockRemoved)]
+    assert {event.reason for event in removed} == {"evicted"}
+
+
+def test_a_released_prefix_makes_room_first() -> None:
+    memory = memory_of(blocks=2)
+    live(memory, [1] * 5)
+    live(memory, [2] * 5)
+    assert memory.release(array("I", [2] * 5), PUBLIC) == 1
+    live(memory, [3] * 5)
+    assert live(memory, [1] * 5) == 4
+    assert live(memory, [2] * 5) == 0
+
+
+def test_when_every_block_is_held_a_sequence_goes_on_without_storing() -> None:
+    memory = memory_of(slots=2, blocks=2)
+    tokens, others = list(range(8)), list(range(50, 66))
+    first, second = memory.open(array("I", tokens), PUBLIC), memory.open(array("I", others), PUBLIC)
+    assert first is not None
+    assert second is not None
+    compute(memory, first, tokens, 0, 8)
+    memory.extend(first, array("I", tokens), 8)
+    compute(memory, second, others, 0, 16)
+    memory.extend(second, array("I", others), 16)
+    assert (first.stored, second.stored, second.storing) == (2, 0, False)
+    check_slot(memory, second, others, 16)
+    memory.close(first)
+    memory.extend(second, array("I", others), 16)
+    assert second.stored == 0  # a later block would have no parent
+    memory.close(second)
+    memory.check()
+
+
+def test_two_sequences_that_compute_the_same_prefix_store_it_once() -> None:
+    memory = memory_of()
+    tokens = array("I", range(8))
+    twins = [memory.open(tokens, PUBLIC), memory.open(tokens, PUBLIC)]
+    for holding in twins:
+        assert holding is not None
+        compute(memory, holding, tokens, 0, 8)
+        memory.extend(holding, tokens, 8)
+    assert memory.pool.free == memory.pool.total - 2
+    assert twins[0] is not None
+    assert twins[1] is not None
+    assert twins[0].node is twins[1].node
+
+
+def test_without_store_nothing_is_left_behind_but_a_prefix_is_still_used() -> None:
+    memory = memory_of()
+    tokens = array("I", range(9))
+    holding = memory.open(tokens, PUBLIC, store=False)
+    assert holding is not None
+    compute(memory, holding, tokens, 0, 9)
+    memory.extend(holding, tokens, 9)
+    memory.close(holding)
+    assert len(memory.tree) == 0
+    live(memory, tokens)
+    warm = memory.open(tokens, PUBLIC, store=False)
+    assert warm is not None
+    assert warm.reused == 8
+
+
+def test_clear_forgets_all_but_what_is_stood_on() -> None:
+    memory = memory_of()
+    live(memory, [1] * 9)
+    holding = memory.open(array("I", [1] * 5), PUBLIC)
+    assert holding is not None
+    memory.take_events()
+    memory.clear()
+    (event,) = memory.take_events()
+    assert isinstance(event, BlockRemoved)
+    assert (len(event.hashes), event.reason, len(memory.tree)) == (1, "cleared", 1)
+    memory.close(holding)
+    memory.clear()
+    assert isinstance(memory.take_events()[-1], AllBlocksCleared)
+    assert memory.pool.free == memory.pool.total
+
+
+def test_books_that_do_not_balance_are_found() -> None:
+    memory = memory_of()
+    memory.pool.ready(memory.pool.take() or 0)
+    with pytest.raises(RuntimeError, match="KV memory"):
+        memory.check()

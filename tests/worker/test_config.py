@@ -1,0 +1,106 @@
+"""The worker's command line: what it takes, and one sentence for what it cannot use."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.worker.live import TOKEN
+from worker.config import ConfigError, WorkerConfig, parse
+
+
+@pytest.fixture
+def required(tmp_path: Path) -> list[str]:
+    """The flags that have no default."""
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    return ["--port", "8100", "--token-file", str(tmp_path / "token"), "--model", "/models/m.gguf"]
+
+
+def test_the_defaults_are_those_of_one_worker_on_loopback(required: list[str]) -> None:
+    config = parse([*required, "--threads", "2"])
+    assert config == WorkerConfig(
+        host="127.0.0.1",
+        port=8100,
+        token=TOKEN,
+        model=Path("/models/m.gguf"),
+        name="smollm2",
+        worker_id="w0",
+        threads=2,
+        dtype="auto",
+        context_length=8192,
+        block_size=16,
+        blocks=2048,
+        slots=8,
+        chunk_tokens=128,
+        max_waiting=256,
+        log_level="info",
+    )
+
+
+def test_every_flag_is_taken(required: list[str]) -> None:
+    flags = {
+        "host": "::1",
+        "name": "m",
+        "worker_id": "w7",
+        "threads": 3,
+        "dtype": "float32",
+        "context_length": 512,
+        "block_size": 32,
+        "blocks": 9,
+        "slots": 2,
+        "chunk_tokens": 64,
+        "max_waiting": 5,
+        "log_level": "debug",
+    }
+    arguments = [part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    config = parse([*required, *arguments])
+    assert {name: getattr(config, name) for name in flags} == flags
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--block-size", "12"], "--block-size"),
+        (["--block-size", "0"], "--block-size"),
+        (["--chunk-tokens", "15"], "--chunk-tokens"),
+        (["--slots", "0"], "--slots"),
+        (["--blocks", "0"], "--blocks"),
+        (["--threads", "-1"], "--threads"),
+        (["--context-length", "0"], "--context-length"),
+        (["--max-waiting", "0"], "--max-waiting"),
+    ],
+)
+def test_a_size_that_makes_no_sense_is_refused_by_name(required: list[str], flags: list[str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        parse([*required, *flags])
+
+
+def test_a_missing_token_file_is_refused_with_its_path(required: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere: No such file"):
+        parse([*required, "--token-file", str(tmp_path / "nowhere")])
+
+
+def test_a_short_token_is_refused_and_not_repeated(required: list[str], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hunter2")
+    with pytest.raises(ConfigError, match="shorter than 16") as caught:
+        parse(required)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("flags", [["--nonsense"], ["--dtype", "float16"], ["--port", "http"], ["--log-level", "loud"]])
+def test_a_flag_that_is_none_ends_with_usage(
+    required: list[str], flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse([*required, *flags])
+    assert caught.value.code == 2
+    assert flags[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["--port", "--token-file", "--model"])
+def test_what_has_no_default_must_be_given(
+    required: list[str], missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = required.index(missing)
+    with pytest.raises(SystemExit):
+        parse(required[:at] + required[at + 2 :])
+    assert missing in capsys.readouterr().err

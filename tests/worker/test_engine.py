@@ -1,0 +1,323 @@
+"""The laws of the engine (DESIGN 3.8) under random schedules, and what every request can count on."""
+
+import time
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cacheplane.identity import BlockChain, Namespace, Span
+from cacheplane.wire import BlockStored
+from tests.worker.kv.ledger import listed, replayed
+from tests.worker.rig import ACME, BLOCK, GLOBEX, Reply, Rig, ask, greedy
+from worker.model import Model
+from worker.tokenizer import Vocabulary
+from worker.wire import GenerateRequest, Occupancy, Sampling, TokenLogprob, WorkerError
+
+STEMS = [list(range(10, 34)), list(range(10, 26)) + [90] * 16, [70] * 40]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One request of a schedule: a shared stem, a tail of its own, and the steps at which it comes and is aborted."""
+
+    stem: int
+    cut: int
+    tail: list[int]
+    namespace: Namespace
+    max_tokens: int
+    n: int
+    store: bool
+    arrives: int
+    aborted: int | None
+
+    @property
+    def prompt(self) -> list[int]:
+        return STEMS[self.stem][: self.cut] + self.tail
+
+
+plans = st.builds(
+    Plan,
+    stem=st.integers(0, len(STEMS) - 1),
+    cut=st.integers(0, 40),
+    tail=st.lists(st.integers(3, 280), min_size=1, max_size=6),
+    namespace=st.sampled_from([ACME, GLOBEX]),
+    max_tokens=st.integers(1, 6),
+    n=st.sampled_from([1, 1, 1, 2]),
+    store=st.sampled_from([True, True, True, False]),
+    arrives=st.integers(0, 8),
+    aborted=st.one_of(st.none(), st.none(), st.integers(0, 14)),
+)
+
+
+@pytest.fixture(scope="module")
+def cold(tiny_model: Model, tiny_vocabulary: Vocabulary) -> "Cold":
+    return Cold(tiny_model, tiny_vocabulary)
+
+
+class Cold:
+    """The reference: each prompt alone, whole in one step, in an engine that has seen nothing."""
+
+    def __init__(self, model: Model, vocabulary: Vocabulary) -> None:
+        self._parts = model, vocabulary
+        self._known: dict[tuple[int, ...], Reply] = {}
+
+    def reply(self, prompt: list[int]) -> Reply:
+        """Greedy, as many tokens as any plan asks for."""
+        if tuple(prompt) not in self._known:
+            rig = Rig(*self._parts, slots=1, budget=256)
+            self._known[tuple(prompt)] = rig.complete(ask(prompt, sampling=greedy(6)))
+        return self._known[tuple(prompt)]
+
+
+def assert_same_logprobs(found: list[TokenLogprob], expected: list[TokenLogprob]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
+        reference = dict(other.top)
+        assert all(reference[token] == pytest.approx(value, abs=1e-5) for token, value in one.top if token in reference)
+
+
+def play(rig: Rig, schedule: list[Plan]) -> list[Reply]:
+    """Runs a schedule to its end; aborts come between steps, as they do from outside."""
+    replies: dict[int, Reply] = {}
+    requests: dict[int, GenerateRequest] = {}
+    for step in range(200):
+        for number, plan in enumerate(schedule):
+            if plan.arrives == step:
+                requests[number] = ask(
+                    plan.prompt, namespace=plan.namespace, n=plan.n, store=plan.store, sampling=greedy(plan.max_tokens)
+                )
+                replies[number] = rig.submit(requests[number])
+            if plan.aborted == step and number in requests:
+                rig.engine.abort(requests[number].request_id)
+        if not rig.engine.step() and step > 15:
+            break
+    return [replies[number] for number in range(len(schedule))]
+
+
+@settings(max_examples=30)
+@given(
+    schedule=st.lists(plans, min_size=1, max_size=8),
+    slots=st.integers(2, 4),
+    blocks=st.sampled_from([3, 8, 40]),
+    budget=st.integers(8, 40),
+)
+def test_hit_is_miss_and_chunked_is_whole_and_batched_is_alone(
+    tiny_model: Model,
+    tiny_vocabulary: Vocabulary,
+    cold: Cold,
+    schedule: list[Plan],
+    slots: int,
+    blocks: int,
+    budget: int,
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, slots=slots, blocks=blocks, budget=budget)
+    for plan, reply in zip(schedule, play(rig, schedule), strict=True):
+        reply.check(plan.n)
+        expected = cold.reply(plan.prompt)
+        for index in range(plan.n):
+            tokens, reason = reply.tokens(index), reply.finish(index).reason
+            assert reason == "length" or (reason == "abort" and plan.aborted is not None)
+            assert tokens == expected.tokens()[: len(tokens)]
+            assert len(tokens) == plan.max_tokens or reason == "abort"
+            assert_same_logprobs(reply.logprobs(index), expected.logprobs()[: len(tokens)])
+    rig.check_idle()
+    assert replayed(rig.events) == listed(rig.memory.snapshot())
+
+
+def test_a_second_request_reuses_every_full_block_but_computes_a_token(rig: Rig, cold: Cold) -> None:
+    prompt = STEMS[2]
+    first, second = rig.complete(ask(prompt)), rig.complete(ask(prompt))
+    assert (first.start.cached.device, second.start.cached.device) == (0, len(prompt) - BLOCK)
+    assert second.tokens() == first.tokens() == cold.reply(prompt).tokens()[:4]
+
+
+def test_what_was_generated_is_reused_by_the_next_turn(rig: Rig, cold: Cold) -> None:
+    first = rig.complete(ask(STEMS[0], sampling=greedy(9)))
+    turn = [*STEMS[0], *first.tokens(), 50]
+    second = rig.complete(ask(turn))
+    assert second.start.cached.device == (len(turn) - 2) // BLOCK * BLOCK
+    assert second.tokens() == cold.reply(turn).tokens()[:4]
+
+
+def test_another_namespace_starts_cold(rig: Rig) -> None:
+    rig.complete(ask(STEMS[0]))
+    assert rig.complete(ask(STEMS[0], namespace=GLOBEX)).start.cached.device == 0
+    assert rig.complete(ask(STEMS[0], namespace=GLOBEX)).start.cached.device == 16
+
+
+def test_stored_blocks_have_the_hashes_that_the_gateway_computes(rig: Rig) -> None:
+    reply = rig.complete(ask(STEMS[0], sampling=greedy(9)))
+    stored = [digest for event in rig.events if isinstance(event, BlockStored) for digest in event.hashes]
+    computed = [*STEMS[0], *reply.tokens()][:-1]  # the last token was never fed back
+    assert tuple(stored) == BlockChain.of(computed, ACME, BLOCK).hashes
+
+
+def test_store_false_leaves_no_block_and_no_event(rig: Rig) -> None:
+    rig.complete(ask(STEMS[0], store=False))
+    assert (len(rig.memory.tree), rig.events) == (0, [])
+    assert rig.complete(ask(STEMS[0])).start.cached.device == 0
+
+
+def test_sibling_choices_share_the_prompt_and_count_it_once(rig: Rig) -> None:
+    sampling = Sampling(max_tokens=5, temperature=1.5, seed=3, ignore_eos=True)
+    reply = rig.complete(ask(STEMS[0], n=3, sampling=sampling))
+    assert rig.engine.counters.prompt_tokens == len(STEMS[0])
+    assert reply.start.cached.device == 0
+    assert (reply.end.prompt_tokens, reply.end.completion_tokens) == (len(STEMS[0]), 15)
+    assert len({tuple(reply.tokens(index)) for index in range(3)}) == 3
+    again = rig.complete(ask(STEMS[0], n=3, sampling=sampling))
+    assert [again.tokens(index) for index in range(3)] == [reply.tokens(index) for index in range(3)]
+
+
+def test_later_siblings_wait_for_the_first_to_compute_the_prompt(rig: Rig) -> None:
+    rig.submit(ask(STEMS[2], n=3))
+    rig.engine.step()
+    assert [sequence.index for sequence in rig.scheduler.running] == [0]
+    while not rig.scheduler.jobs[next(iter(rig.scheduler.jobs))].sequences[0].prompt_computed:
+        rig.engine.step()
+    rig.engine.step()
+    reused = [sequence.holding.reused for sequence in rig.scheduler.running if sequence.holding is not None]
+    assert reused == [0, 32, 32]
+    rig.run()
+    rig.check_idle()
+
+
+def test_an_abort_frees_the_slot_at_once(rig: Rig) -> None:
+    request = ask(STEMS[0], sampling=greedy(100))
+    reply = rig.submit(request)
+    for _ in range(3):
+        rig.engine.step()
+    assert rig.memory.slots.free == 3
+    assert rig.engine.abort(request.request_id)
+    assert rig.memory.slots.free == 4
+    reply.check()
+    assert reply.finish().reason == "abort"
+    assert not rig.engine.abort(request.request_id)
+    assert not rig.engine.step()
+    rig.check_idle()
+
+
+def test_an_abort_of_a_waiting_request_ends_it_with_the_same_frames(
+    tiny_model: Model, tiny_vocabulary: Vocabulary
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, slots=1)
+    running, request = rig.submit(ask(STEMS[0])), ask(STEMS[1], n=2)
+    waiting = rig.submit(request)
+    rig.engine.step()
+    assert rig.engine.abort(request.request_id)
+    waiting.check(n=2)
+    assert (waiting.start.cached.device, waiting.tokens(), waiting.finish(1).reason) == (0, [], "abort")
+    rig.run()
+    running.check()
+    rig.check_idle()
+
+
+@pytest.mark.parametrize("steps_before", [0, 1, 3])
+def test_a_deadline_ends_a_request_wherever_it_is(rig: Rig, steps_before: int) -> None:
+    reply = rig.submit(ask(STEMS[2], n=2, sampling=greedy(100)))
+    for _ in range(steps_before):
+        rig.engine.step()
+    rig.scheduler.jobs[next(iter(rig.scheduler.jobs))].deadline = time.monotonic()
+    computed = rig.engine.counters.steps
+    assert not rig.engine.step()
+    assert rig.engine.counters.steps == computed
+    reply.check(n=2)
+    assert [reply.finish(index).reason for index in range(2)] == ["deadline", "deadline"]
+    rig.check_idle()
+
+
+def test_a_deadline_is_counted_from_arrival(rig: Rig) -> None:
+    reply = rig.submit(ask(STEMS[0], deadline_ms=1))
+    time.sleep(0.002)
+    rig.run()
+    reply.check()
+    assert (reply.finish().reason, reply.tokens()) == ("deadline", [])
+
+
+def test_a_full_queue_refuses_and_nothing_of_the_refused_stays(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, max_waiting=3)
+    replies = [rig.submit(ask(STEMS[0], n=2))]
+    with pytest.raises(WorkerError) as caught:
+        rig.submit(ask(STEMS[0], n=2))
+    assert (caught.value.status, caught.value.code) == (503, "overloaded")
+    replies.append(rig.submit(ask(STEMS[0])))
+    assert len(rig.scheduler.jobs) == 2
+    rig.run()
+    replies[0].check(n=2)
+    replies[1].check()
+    rig.check_idle()
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "param"),
+    [
+        (ask([5] * 256), "context", "tokens"),
+        (ask([5, 100_000]), "bad_request", "tokens"),
+        (ask([5], sampling=Sampling(max_tokens=1, stop_ids=[100_000])), "bad_request", "sampling.stop_ids"),
+        (ask([5], sampling=Sampling(max_tokens=1, logit_bias={"100000": 1})), "bad_request", "sampling.logit_bias"),
+    ],
+)
+def test_a_request_that_cannot_run_is_refused_with_the_field(
+    rig: Rig, request_: GenerateRequest, code: str, param: str
+) -> None:
+    with pytest.raises(WorkerError) as caught:
+        rig.submit(request_)
+    assert (caught.value.status, caught.value.code, caught.value.param) == (400, code, param)
+    rig.check_idle()
+
+
+def test_two_running_requests_never_share_an_id(rig: Rig) -> None:
+    reply = rig.submit(ask(STEMS[0], request_id="one"))
+    with pytest.raises(WorkerError) as caught:
+        rig.submit(ask(STEMS[1], request_id="one"))
+    assert (caught.value.status, caught.value.param) == (409, "request_id")
+    rig.run()
+    reply.check()
+    rig.complete(ask(STEMS[1], request_id="one"))
+
+
+def test_a_released_prefix_is_evicted_before_an_older_one(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, blocks=4)
+    old, new = [5] * 17, [6] * 17
+    rig.complete(ask(old, sampling=greedy(1)))
+    rig.complete(ask(new, sampling=greedy(1)))
+    assert rig.engine.release(new, [Span(0, ACME)]) == 2
+    rig.complete(ask([7] * 17, sampling=greedy(1)))
+    assert rig.complete(ask(old, sampling=greedy(1), store=False)).start.cached.device == 16
+
+
+def test_load_says_what_is_queued_and_running(rig: Rig) -> None:
+    for stem in (STEMS[2], STEMS[2], STEMS[0], STEMS[0], STEMS[1]):
+        rig.submit(ask([*stem, 9], namespace=GLOBEX))
+    rig.engine.step()
+    load = rig.engine.load
+    assert (load.running, load.waiting) == (4, 1)
+    assert load.queued_prefill_tokens == 41 + 41 + 25 + 25 + 33 - 32
+    assert load.decode_sequences == 0
+    rig.run()
+    assert rig.engine.load == Occupancy(free_blocks=rig.memory.pool.free)
+
+
+def test_the_end_of_a_reply_says_what_is_left_to_do_without_it(rig: Rig) -> None:
+    longer = rig.submit(ask(STEMS[1], sampling=greedy(9)))
+    shorter = rig.complete(ask(STEMS[0], sampling=greedy(2)))
+    assert (shorter.end.load.running, shorter.end.load.decode_sequences) == (1, 1)
+    assert longer.end.load == rig.engine.load == Occupancy(free_blocks=rig.memory.pool.free)
+
+
+def test_the_blocks_of_a_reply_are_published_before_its_end(rig: Rig) -> None:
+    known: list[int] = []
+    rig.engine.submit(ask(STEMS[0], sampling=greedy(9)), [], lambda _: known.append(len(replayed(rig.events))))
+    rig.run()
+    assert known[-1] == len(rig.memory.tree) == 4
+
+
+def test_warm_up_measures_and_leaves_nothing_behind(tiny_model: Model, tiny_vocabulary: Vocabulary, cold: Cold) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, context=48)
+    rig.engine.warm_up()
+    assert rig.engine.counters.prefill_tps > 0
+    assert rig.engine.counters.decode_step_ms > 0
+    rig.check_idle()
+    assert rig.complete(ask(STEMS[0])).tokens() == cold.reply(STEMS[0]).tokens()[:4]

@@ -1,0 +1,97 @@
+"""The process as an operator meets it: one sentence when it cannot start, JSON logs when it can."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from socket import socket
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+import structlog
+import torch
+
+from tests.worker.live import TOKEN
+from tests.worker.tiny import metadata, tensors, write_gguf
+from worker.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _own_logs() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> list[str]:
+    (tmp_path / "token").write_text(TOKEN)
+    return ["--port", "0", "--token-file", str(tmp_path / "token"), "--threads", "1"]
+
+
+def sentence(code: int, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr of a worker that could not start."""
+    assert code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("worker: ")
+    return line
+
+
+def test_a_missing_model_is_one_sentence(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "/nowhere.gguf" in sentence(main([*flags, "--model", "/nowhere.gguf"]), capsys)
+
+
+def test_a_file_that_is_no_model_is_one_sentence(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "not a GGUF file" in sentence(main([*flags, "--model", __file__]), capsys)
+
+
+def test_another_architecture_is_one_sentence(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_gguf(tmp_path / "m", metadata() | {"general.architecture": "mamba"}, tensors())
+    assert "'mamba' is not supported" in sentence(main([*flags, "--model", str(path)]), capsys)
+
+
+def test_a_dtype_that_the_processor_lacks_is_one_sentence(
+    flags: list[str], tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    code = main([*flags, "--model", str(tiny_path), "--dtype", "bfloat16"])
+    assert "--dtype bfloat16 needs" in sentence(code, capsys)
+
+
+def test_a_bad_flag_is_one_sentence(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--block-size" in sentence(main([*flags, "--model", "m", "--block-size", "3"]), capsys)
+
+
+def test_a_running_worker_logs_json_and_stops_when_told(tiny_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "worker", "--port", str(port), "--token-file", str(tmp_path / "token")]
+    command += ["--threads", "1", "--model", str(tiny_path), "--name", "tiny"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        loaded = json.loads(process.stderr.readline())
+        while not answers(port):
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+    assert (loaded["event"], loaded["worker"], loaded["model"], loaded["level"]) == ("loaded", "w0", "tiny", "info")
+
+
+def answers(port: int) -> bool:
+    """Whether the worker's health can be asked for."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health") as response:
+            return bool(response.status == 200)
+    except URLError:
+        time.sleep(0.02)
+        return False

@@ -1,0 +1,140 @@
+"""The forward pass: one answer however a sequence is cut into steps and whoever is beside it."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.worker.rig import BLOCK
+from tests.worker.tiny import CONTEXT, Value, metadata, tensors, vocabulary, write_gguf
+from worker.gguf import GGUF, GGUFError
+from worker.kv import Slots
+from worker.model import Model, ModelConfig, Row, fingerprint
+
+SLOTS = 4
+prompts = st.lists(st.integers(3, 280), min_size=1, max_size=24)
+
+
+def slots_of(model: Model) -> Slots:
+    return Slots(model.kv_shape, slots=SLOTS, context=64, blocks=8, block_size=BLOCK)
+
+
+def alone(model: Model, tokens: list[int]) -> Tensor:
+    """Logits after the last token, computed in one piece in a fresh slot."""
+    return model.forward(tokens, [Row(0, 0, len(tokens))], slots_of(model))[0]
+
+
+@settings(max_examples=25)
+@given(tokens=prompts, cuts=st.sets(st.integers(1, 23)))
+def test_chunked_is_whole(tiny_model: Model, tokens: list[int], cuts: set[int]) -> None:
+    slots = slots_of(tiny_model)
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(tokens)), len(tokens)]
+    for start, end in pairwise(bounds):
+        logits = tiny_model.forward(tokens[start:end], [Row(1, start, end - start)], slots)
+    torch.testing.assert_close(logits[0], alone(tiny_model, tokens), atol=1e-5, rtol=0)
+
+
+@settings(max_examples=25)
+@given(st.lists(prompts, min_size=1, max_size=SLOTS), st.permutations(range(SLOTS)), st.data())
+def test_batched_is_alone(tiny_model: Model, batch: list[list[int]], order: list[int], data: st.DataObject) -> None:
+    """Each sequence takes steps of its own length; slots are in any order and some stay empty."""
+    slots = slots_of(tiny_model)
+    done = [0] * len(batch)
+    while any(done[index] < len(tokens) for index, tokens in enumerate(batch)):
+        left = [index for index, tokens in enumerate(batch) if done[index] < len(tokens)]
+        rows = [
+            (index, Row(order[index], done[index], data.draw(st.integers(1, len(batch[index]) - done[index]))))
+            for index in left
+        ]
+        rows.sort(key=lambda pair: pair[1].count > 1)
+        step = [token for index, row in rows for token in batch[index][row.start : row.start + row.count]]
+        logits = tiny_model.forward(step, [row for _, row in rows], slots)
+        for (index, row), found in zip(rows, logits, strict=True):
+            done[index] += row.count
+            torch.testing.assert_close(found, alone(tiny_model, batch[index][: done[index]]), atol=1e-5, rtol=0)
+
+
+@settings(max_examples=10)
+@given(tokens=st.lists(st.integers(3, 280), min_size=2 * BLOCK + 1, max_size=40))
+def test_hit_is_miss(tiny_model: Model, tokens: list[int]) -> None:
+    slots = slots_of(tiny_model)
+    tiny_model.forward(tokens, [Row(0, 0, len(tokens))], slots)
+    blocks = [5, 2]
+    for index, block in enumerate(blocks):
+        slots.copy_out(0, index * BLOCK, block)
+    slots.copy_in(3, blocks)
+    start = 2 * BLOCK
+    logits = tiny_model.forward(tokens[start:], [Row(3, start, len(tokens) - start)], slots)
+    torch.testing.assert_close(logits[0], alone(tiny_model, tokens), atol=1e-5, rtol=0)
+
+
+def test_every_token_of_the_context_moves_the_logits(tiny_model: Model) -> None:
+    tokens = list(range(10, 30))
+    before = alone(tiny_model, tokens)
+    for place in range(len(tokens)):
+        changed = [*tokens[:place], 200, *tokens[place + 1 :]]
+        assert (alone(tiny_model, changed) - before).abs().max() > 1e-3
+
+
+def test_logits_that_nobody_wants_are_not_computed(tiny_model: Model) -> None:
+    slots = slots_of(tiny_model)
+    assert tiny_model.forward([5, 6], [Row(0, 0, 2, wanted=False)], slots).shape == (0, len(vocabulary()))
+    mixed = tiny_model.forward([7, 5, 6], [Row(0, 2, 1), Row(1, 0, 2, wanted=False)], slots)
+    assert mixed.shape == (1, len(vocabulary()))
+    torch.testing.assert_close(mixed[0], alone(tiny_model, [5, 6, 7]), atol=1e-5, rtol=0)
+
+
+def test_a_model_without_a_head_of_its_own_uses_its_embedding(tmp_path: Path) -> None:
+    stored = tensors()
+    del stored["output.weight"]
+    tied = Model(GGUF(write_gguf(tmp_path / "tied", metadata(), stored)), torch.float32)
+    stored["output.weight"] = stored["token_embd.weight"]
+    untied = Model(GGUF(write_gguf(tmp_path / "untied", metadata(), stored)), torch.float32)
+    assert torch.equal(alone(tied, [5, 6]), alone(untied, [5, 6]))
+
+
+def test_dimensions_are_those_of_the_metadata(tiny_path: Path) -> None:
+    config = ModelConfig.of(GGUF(tiny_path))
+    assert (config.layers, config.width, config.heads, config.kv_heads, config.head_dim) == (3, 64, 4, 2, 16)
+    assert (config.vocabulary, config.context, config.feed_forward) == (len(vocabulary()), CONTEXT, 96)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"general.architecture": "gemma3"}, "'gemma3' is not supported"),
+        ({"llama.rope.scaling.type": "linear"}, "rope.scaling"),
+    ],
+)
+def test_another_architecture_is_refused_by_name(change: dict[str, Value], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(GGUFError, match=reason):
+        Model(GGUF(write_gguf(tmp_path / "f", metadata() | change, tensors())), torch.float32)
+
+
+@pytest.mark.parametrize("key", ["block_count", "embedding_length", "attention.head_count", "context_length"])
+def test_a_missing_dimension_is_refused_by_name(key: str, tmp_path: Path) -> None:
+    entries = metadata()
+    del entries[f"llama.{key}"]
+    with pytest.raises(GGUFError, match=rf"llama\.{key} is missing"):
+        Model(GGUF(write_gguf(tmp_path / "f", entries, tensors())), torch.float32)
+
+
+def test_a_missing_tensor_is_refused_by_name(tmp_path: Path) -> None:
+    stored = tensors()
+    del stored["blk.1.ffn_up.weight"]
+    with pytest.raises(GGUFError, match=r"blk\.1\.ffn_up\.weight"):
+        Model(GGUF(write_gguf(tmp_path / "f", metadata(), stored)), torch.float32)
+
+
+def test_the_fingerprint_names_weights_and_dtype(tiny_path: Path, tmp_path: Path) -> None:
+    tiny = GGUF(tiny_path)
+    other = GGUF(write_gguf(tmp_path / "other", metadata(), tensors(seed=1)))
+    prints = {fingerprint(tiny, torch.float32), fingerprint(tiny, torch.bfloat16), fingerprint(other, torch.float32)}
+    assert len(prints) == 3
+    assert all(len(text) == 32 and int(text, 16) for text in prints)
+    (tmp_path / "copy").write_bytes(tiny_path.read_bytes())
+    assert fingerprint(GGUF(tmp_path / "copy"), torch.float32) == fingerprint(tiny, torch.float32)

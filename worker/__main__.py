@@ -1,0 +1,167 @@
+"""python -m worker: loads the model, starts the engine and the publisher, and serves until it is told to stop."""
+
+import asyncio
+import logging
+import secrets
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+import structlog
+import torch
+import uvicorn
+import uvloop
+
+from kernels import compute_dtype
+from worker.config import ConfigError, WorkerConfig, parse
+from worker.engine import Engine
+from worker.gguf import GGUF, GGUFError
+from worker.grammar import GrammarCompiler
+from worker.kv import BlockPool, KVMemory, Slots
+from worker.model import Model, fingerprint
+from worker.publisher import EventPublisher
+from worker.scheduler import Scheduler
+from worker.server import Service, WorkerApp
+from worker.tokenizer import Vocabulary, read_vocabulary
+from worker.wire import MAX_N, ModelInfo
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code: 0 stopped, 1 the engine crashed, 2 it could not start (one sentence on stderr says why)."""
+    try:
+        config = parse(arguments)
+        _configure_logs(config)
+        return uvloop.run(_serve(config))
+    except (ConfigError, GGUFError, OSError) as error:
+        print(f"worker: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+
+
+class WorkerProcess:
+    """Everything that one worker process is made of."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._log = structlog.get_logger().bind(worker=config.worker_id)
+        self.crashed: BaseException | None = None
+        self._server: uvicorn.Server | None = None
+        self._loop = asyncio.get_running_loop()
+        began = time.perf_counter()
+        service = _build(config, secrets.randbits(63), self._on_crash)
+        self._service, self._engine, self._publisher = service, service.engine, service.publisher
+        self._app = WorkerApp(service)
+        info = service.info
+        self._log.info("loaded", model=info.name, dtype=info.kv_dtype, seconds=round(time.perf_counter() - began, 2))
+
+    async def run(self, config: WorkerConfig) -> None:
+        """Serves until a signal, or until the engine has crashed."""
+        self._engine.warm_up()
+        self._engine.start()
+        self._publisher.start()
+        self._service.state = "ready"
+        self._server = uvicorn.Server(_uvicorn_config(self._app, config))
+        try:
+            await self._server.serve()
+        finally:
+            self._service.state = "draining"
+            self._engine.stop()
+            self._publisher.stop()
+
+    def _on_crash(self, error: BaseException) -> None:
+        # Only the type and the places: a message or a local variable could carry what a request said.
+        places = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+        self._log.error("engine crashed", error=type(error).__name__, at=places)
+        self.crashed = error
+        self._loop.call_soon_threadsafe(self._leave)
+
+    def _leave(self) -> None:
+        self._app.fail()
+        if self._server is not None:
+            self._server.should_exit = True
+
+
+def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException], None]) -> Service:
+    torch.set_num_threads(config.threads)
+    gguf, dtype = GGUF(config.model), _dtype(config.dtype)
+    vocabulary, model = read_vocabulary(gguf), Model(gguf, dtype)
+    context = min(config.context_length, model.config.context)
+    slots = Slots(
+        model.kv_shape, slots=config.slots, context=context, blocks=config.blocks, block_size=config.block_size
+    )
+    memory = KVMemory(slots, BlockPool(config.blocks))
+    scheduler = Scheduler(memory, budget=config.chunk_tokens, max_waiting=config.max_waiting)
+    compiler = GrammarCompiler(vocabulary)
+    publisher = EventPublisher(config.host, epoch)  # last: sockets that a failed start left open could hang its exit
+    engine = Engine(model, vocabulary, memory, scheduler, context=context, publish=publisher.publish, on_crash=on_crash)
+    info = _model_info(config, epoch, gguf, vocabulary, context, dtype)
+    return Service(info, engine, compiler, publisher, config.token)
+
+
+def _dtype(choice: str) -> torch.dtype:
+    try:
+        return compute_dtype(choice)
+    except ValueError as error:
+        raise ConfigError(f"--{error}") from None
+
+
+def _model_info(
+    config: WorkerConfig, epoch: int, gguf: GGUF, vocabulary: Vocabulary, context: int, dtype: torch.dtype
+) -> ModelInfo:
+    return ModelInfo(
+        worker_id=config.worker_id,
+        epoch=epoch,
+        name=config.name,
+        fingerprint=fingerprint(gguf, dtype),
+        architecture=str(gguf.metadata["general.architecture"]),
+        context_length=context,
+        block_size=config.block_size,
+        kv_dtype=str(dtype).removeprefix("torch."),
+        vocab_size=len(vocabulary),
+        tokenizer=vocabulary.json,
+        chat_template=vocabulary.chat_template,
+        bos_id=vocabulary.bos_id,
+        eos_id=vocabulary.eos_id,
+        stop_ids=vocabulary.stop_ids,
+        special_tokens=list(vocabulary.control.values()),
+        max_n=min(MAX_N, config.slots),
+    )
+
+
+def _uvicorn_config(app: WorkerApp, config: WorkerConfig) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        host=config.host,
+        port=config.port,
+        http="httptools",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )
+
+
+def _configure_logs(config: WorkerConfig) -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.dict_tracebacks,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(config.log_level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+async def _serve(config: WorkerConfig) -> int:
+    process = WorkerProcess(config)
+    await process.run(config)
+    return 1 if process.crashed else 0
+
+
+if __name__ == "__main__":
+    # uvicorn stops on SIGTERM, then raises it again for whoever handled it before.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,90 @@
+"""The worker's command line."""
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """One worker process. Sizes: context_length in tokens, chunk_tokens per step, blocks of block_size tokens."""
+
+    host: str
+    port: int
+    token: str
+    model: Path
+    name: str
+    worker_id: str
+    threads: int
+    dtype: str
+    context_length: int
+    block_size: int
+    blocks: int
+    slots: int
+    chunk_tokens: int
+    max_waiting: int
+    log_level: str
+
+
+class ConfigError(ValueError):
+    """A flag that can't be used; the message says what to do."""
+
+
+def parse(arguments: list[str]) -> WorkerConfig:
+    """From command line arguments. ConfigError for values that make no sense; argparse exits for unknown flags."""
+    flags = _parser().parse_args(arguments)
+    if flags.block_size < 1 or flags.block_size & (flags.block_size - 1):
+        raise ConfigError("--block-size must be a power of two")
+    if flags.chunk_tokens < 2 * flags.slots:
+        raise ConfigError("--chunk-tokens must be at least twice --slots, or prefill would starve")
+    for name in ("slots", "blocks", "threads", "context_length", "max_waiting"):
+        if getattr(flags, name) < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
+    return WorkerConfig(
+        host=flags.host,
+        port=flags.port,
+        token=_token(flags.token_file),
+        model=flags.model,
+        name=flags.name,
+        worker_id=flags.worker_id,
+        threads=flags.threads,
+        dtype=flags.dtype,
+        context_length=flags.context_length,
+        block_size=flags.block_size,
+        blocks=flags.blocks,
+        slots=flags.slots,
+        chunk_tokens=flags.chunk_tokens,
+        max_waiting=flags.max_waiting,
+        log_level=flags.log_level,
+    )
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read the worker token from {path}: {error.strerror}") from None
+    if len(token) < 16:
+        raise ConfigError(f"the worker token in {path} is shorter than 16 characters")
+    return token
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m worker", description="Runs one model and serves it to a gateway.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--token-file", type=Path, required=True, help="file with the token that callers must send")
+    parser.add_argument("--model", type=Path, required=True, help="a GGUF file")
+    parser.add_argument("--name", default="smollm2", help="the model's name at the gateway")
+    parser.add_argument("--worker-id", default="w0")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
+    parser.add_argument("--context-length", type=int, default=8192, help="tokens; the model's own limit caps it")
+    parser.add_argument("--block-size", type=int, default=16)
+    parser.add_argument("--blocks", type=int, default=2048, help="KV blocks kept for reuse")
+    parser.add_argument("--slots", type=int, default=8, help="sequences that run at once")
+    parser.add_argument("--chunk-tokens", type=int, default=128, help="tokens computed in one step")
+    parser.add_argument("--max-waiting", type=int, default=256, help="sequences that may wait for a slot")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    return parser

@@ -1,0 +1,247 @@
+"""The engine: one thread that runs steps, and the only one that touches scheduler, KV memory and slots."""
+
+import threading
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cacheplane.identity import Span
+from cacheplane.wire import NO_SEQ, Event, Snapshot
+from worker.grammar import Grammar, Landing
+from worker.kv import KVMemory
+from worker.model import Model, Row
+from worker.scheduler import Batch, Scheduler
+from worker.sequence import Emit, Job, Sequence
+from worker.tokenizer import Vocabulary
+from worker.wire import GenerateRequest, Occupancy, WorkerError
+
+T = TypeVar("T")
+_SMOOTHING = 0.2  # weight of the newest measurement in the moving averages
+_MIN_MEASURED_PREFILL = 32  # tokens; smaller chunks measure overhead, not a rate
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the engine has done since it started, and its moving averages."""
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    requests: int = 0
+    aborted: int = 0
+    prefill_tps: float = 0.0
+    decode_step_ms: float = 0.0
+
+
+class Engine:
+    """Runs jobs step by step.
+
+    publish    takes the block events of a step, in order, and returns the sequence number of the last message
+    on_crash   called on the engine's thread when a step raised; the engine has stopped then
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        vocabulary: Vocabulary,
+        memory: KVMemory,
+        scheduler: Scheduler,
+        *,
+        context: int,
+        publish: Callable[[list[Event]], int],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        self.context = context
+        self.counters = Counters()
+        self._model = model
+        self._vocabulary = vocabulary
+        self._memory = memory
+        self._scheduler = scheduler
+        self._landing = Landing(vocabulary)
+        self._publish = publish
+        self._on_crash = on_crash
+        self._published = NO_SEQ
+        self.load = Occupancy()  # replaced whole at every step, so any thread may read it
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that were not computed because a prefix was held."""
+        return self._scheduler.reused_tokens
+
+    @property
+    def total_blocks(self) -> int:
+        return self._memory.pool.total
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def warm_up(self, tokens: int = 64) -> None:
+        """Computes a meaningless prompt, before start: touches the weights and takes the first measurement of rates."""
+        tokens = min(tokens, self.context - 1)
+        began = time.perf_counter()
+        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self._memory.slots)
+        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self._memory.slots)
+        self.counters.prefill_tps = 2 * tokens / (time.perf_counter() - began)
+        began = time.perf_counter()
+        self._model.forward([0], [Row(0, tokens, 1)], self._memory.slots)
+        self.counters.decode_step_ms = (time.perf_counter() - began) * 1000
+        self.load = self._measure_load()
+
+    def stop(self) -> None:
+        """Ends the thread after the step that is running; jobs that are not finished get no more frames."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    def call(self, action: Callable[[], T]) -> "Future[T]":
+        """Runs action on the engine's thread, between two steps."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(action())
+            except WorkerError as error:
+                future.set_exception(error)
+
+        self._inbox.append(run)
+        self._wake.set()
+        return future
+
+    def submit(self, request: GenerateRequest, grammars: list[Grammar], emit: Emit) -> None:
+        """Queues a request. On the engine's thread; WorkerError 400 for a bad one, 409 or 503 if it can't be taken."""
+        if len(request.tokens) >= self.context:
+            message = f"the prompt has {len(request.tokens)} tokens; this model's context is {self.context}"
+            raise WorkerError(400, "context", message, "tokens")
+        self._check_ids(request)
+        if request.request_id in self._scheduler.jobs:
+            raise WorkerError(409, "duplicate", "a request with this id is running", "request_id")
+        job = Job(request, grammars, emit)
+        job.sequences = [
+            Sequence(job, index, self._vocabulary, self._landing, self.context) for index in range(request.n)
+        ]
+        if not self._scheduler.add(job):
+            raise WorkerError(503, "overloaded", "the queue is full")
+        self.counters.requests += 1
+        self.counters.prompt_tokens += len(job.prompt)
+
+    def _check_ids(self, request: GenerateRequest) -> None:
+        # Here and not where they are used: an id beyond the vocabulary would stop the engine for everyone.
+        last = len(self._vocabulary) - 1
+        highest = {
+            "tokens": max(request.tokens),
+            "sampling.stop_ids": max(request.sampling.stop_ids, default=0),
+            "sampling.logit_bias": max(map(int, request.sampling.logit_bias), default=0),
+        }
+        for field, token in highest.items():
+            if token > last:
+                raise WorkerError(400, "bad_request", f"{field}: token ids end at {last}", field)
+
+    def abort(self, request_id: str) -> bool:
+        """Ends a request now. On the engine's thread; False when it is not running any more."""
+        job = self._scheduler.jobs.get(request_id)
+        if job is None:
+            return False
+        self.counters.aborted += 1
+        self._scheduler.stop(job, "abort")
+        self._retire()
+        return True
+
+    def release(self, tokens: list[int], spans: list[Span]) -> int:
+        """On the engine's thread: see KVMemory.release."""
+        return self._memory.release(array("I", tokens), spans)
+
+    def clear(self) -> None:
+        """On the engine's thread: forgets every block that no running sequence stands on."""
+        self._memory.clear()
+
+    def snapshot(self, epoch: int) -> Snapshot:
+        """On the engine's thread: the tree, with the number of the last event message that it includes."""
+        self._publish_events()
+        return Snapshot(epoch, self._published, self._memory.block_size, self._memory.snapshot())
+
+    def step(self) -> bool:
+        """One iteration; False when there was nothing to do."""
+        self._expire()
+        self._scheduler.admit()
+        batch = self._scheduler.next_batch()
+        if batch is not None:
+            self.load = self._measure_load()  # a step takes long; what was just admitted must show before its end
+            self._compute(batch)
+        # Before `retire` ends a request: a session's next turn must find its last blocks in the gateway's index.
+        self._publish_events()
+        self._retire()
+        return batch is not None
+
+    def _retire(self) -> None:
+        """Frees what finished sequences hold, and only then ends their jobs, with the load that is left."""
+        ended = self._scheduler.retire()
+        self.load = self._measure_load()
+        for job in ended:
+            job.end(self.load)
+
+    def _publish_events(self) -> None:
+        events = self._memory.take_events()
+        if events:
+            self._published = self._publish(events)
+
+    def _measure_load(self) -> Occupancy:
+        scheduler = self._scheduler
+        waiting = sum(sequence.pending for sequence in scheduler.waiting)
+        prefill = [sequence.pending for sequence in scheduler.running if sequence.pending > 1]
+        return Occupancy(
+            waiting=len(scheduler.waiting),
+            running=len(scheduler.running),
+            queued_prefill_tokens=waiting + sum(prefill),
+            decode_sequences=len(scheduler.running) - len(prefill),
+            free_blocks=self._memory.pool.free,
+        )
+
+    def _compute(self, batch: Batch) -> None:
+        began = time.perf_counter()
+        logits = self._model.forward(batch.tokens, batch.rows, self._memory.slots).numpy()
+        self._scheduler.computed(batch)
+        wanted = [sequence for sequence, row in zip(batch.sequences, batch.rows, strict=True) if row.wanted]
+        for sequence, scores in zip(wanted, logits, strict=True):
+            sequence.advance(scores)
+        self._measure(batch, time.perf_counter() - began)
+
+    def _measure(self, batch: Batch, seconds: float) -> None:
+        counters, prefill = self.counters, batch.prefill_tokens
+        counters.steps += 1
+        counters.generated_tokens += sum(row.wanted for row in batch.rows)
+        if prefill >= _MIN_MEASURED_PREFILL:
+            counters.prefill_tps = _average(counters.prefill_tps, prefill / seconds)
+        elif prefill == 0:
+            counters.decode_step_ms = _average(counters.decode_step_ms, seconds * 1000)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for job in [job for job in self._scheduler.jobs.values() if job.deadline <= now]:
+            self._scheduler.stop(job, "deadline")
+        self._retire()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                while self._inbox:
+                    self._inbox.popleft()()
+                if not self.step():
+                    self._idle()
+        except BaseException as error:  # whatever it was, the process must not look healthy
+            self._on_crash(error)
+
+    def _idle(self) -> None:
+        self._wake.wait(0.5)
+        self._wake.clear()
+
+
+def _average(old: float, new: float) -> float:
+    return new if old == 0 else old + _SMOOTHING * (new - old)

@@ -1,0 +1,158 @@
+"""A request, and the sequences that answer it: one for each choice that was asked for."""
+
+import time
+from array import array
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cacheplane.identity import Namespace, Span
+from worker.grammar import Grammar, Landing, landing_room
+from worker.kv import Holding
+from worker.sampler import Logits, Sampler
+from worker.text import TextStream
+from worker.tokenizer import Vocabulary
+from worker.wire import Cached, Delta, End, Finish, Frame, GenerateRequest, Occupancy, Start, Timings, TokenLogprob
+
+Emit = Callable[[Frame], None]
+
+
+class Job:
+    """One request from its arrival to its last frame.
+
+    deadline   on the monotonic clock, seconds
+    emit       takes frames; called on the engine's thread
+    """
+
+    def __init__(self, request: GenerateRequest, grammars: list[Grammar], emit: Emit) -> None:
+        self.id = request.request_id
+        self.tag = request.tag
+        self.store = request.store
+        self.prompt = array("I", request.tokens)
+        self.spans = [Span(span.start, Namespace.from_hex(span.namespace)) for span in request.spans]
+        self.params = request.sampling
+        self.seed = request.sampling.seed if request.sampling.seed is not None else time.time_ns()
+        self.grammars = grammars
+        self.emit = emit
+        self.arrived = time.monotonic()
+        self.deadline = self.arrived + request.deadline_ms / 1000
+        self.admitted: float | None = None
+        self.first_token: float | None = None
+        self.sequences: list[Sequence] = []
+
+    def start(self, cached: int) -> None:
+        """The first sequence has a slot, with this many prompt tokens already computed."""
+        self.admitted = time.monotonic()
+        self.emit(Start(len(self.prompt), Cached(device=cached), (self.admitted - self.arrived) * 1000))
+
+    def end(self, load: Occupancy) -> None:
+        """All sequences have ended; load is what the engine has left to do."""
+        now = time.monotonic()
+        admitted = self.admitted or now
+        first = self.first_token or now
+        timings = Timings((admitted - self.arrived) * 1000, (first - admitted) * 1000, (now - first) * 1000)
+        self.emit(End(len(self.prompt), sum(sequence.generated for sequence in self.sequences), timings, load))
+
+
+class Sequence:
+    """One choice of a request: its tokens, how many of them are computed, and how the next is chosen.
+
+    tokens     prompt and generated tokens
+    computed   tokens whose KV is in the slot; the rest is pending
+    """
+
+    def __init__(self, job: Job, index: int, vocabulary: Vocabulary, landing: Landing, context: int) -> None:
+        params = job.params
+        self.job = job
+        self.index = index
+        self.tokens = array("I", job.prompt)
+        self.computed = 0
+        self.holding: Holding | None = None
+        self.finished: str | None = None
+        self._vocabulary = vocabulary
+        self._landing = landing
+        self._grammar = job.grammars[index] if job.grammars else None
+        self._sampler = Sampler(params, job.seed, index, set(job.prompt))
+        self._text = TextStream(params.stop)
+        self._stop_ids = set(params.stop_ids) | (set() if params.ignore_eos else set(vocabulary.stop_ids))
+        self._limit = min(params.max_tokens, context - len(job.prompt))
+        self._room = landing_room(self._limit)
+
+    @property
+    def pending(self) -> int:
+        """Tokens that are known and not computed."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - len(self.job.prompt)
+
+    @property
+    def prompt_computed(self) -> bool:
+        return self.computed >= len(self.job.prompt)
+
+    def advance(self, logits: Logits) -> None:
+        """Chooses the next token, takes the forced ones behind it, and emits what became final."""
+        choice = self._sampler.choose(logits, self.generated, self._allowed())
+        if self.job.first_token is None:
+            self.job.first_token = time.monotonic()
+        if choice is None:
+            self.finish("stop")
+            return
+        start = len(self.tokens)
+        texts: list[str] = []
+        logprobs = None if choice.logprob is None else [choice.logprob]
+        if self._take(choice.token, texts):
+            for token in self._forced():
+                if not self._take(token, texts):
+                    break
+        self._emit(list(self.tokens[start:]), "".join(texts), logprobs)
+        if self.finished:
+            self._close()
+
+    def finish(self, reason: str) -> None:
+        """Ends the sequence from outside: abort or deadline, or nothing more is allowed."""
+        if self.finished is None:
+            self.finished = reason
+            self._close()
+
+    def _allowed(self) -> NDArray[np.bool_] | None:
+        if self._grammar is not None:
+            allowed = self._grammar.allowed()
+            return self._landing.steer(allowed) if self._limit - self.generated <= self._room else allowed
+        if self.generated >= self.job.params.min_tokens:
+            return None
+        allowed = np.ones(len(self._vocabulary), dtype=np.bool_)
+        allowed[list(self._stop_ids)] = False
+        return allowed
+
+    def _take(self, token: int, texts: list[str]) -> bool:
+        """Appends one token; False when the sequence ends with it or before it."""
+        if token in self._stop_ids or (self._grammar is not None and not self._grammar.accept(token)):
+            self.finished = "stop"
+            return False
+        self.tokens.append(token)
+        self._sampler.accept(token)
+        texts.append(self._text.feed(self._vocabulary.texts[token]))
+        if self._text.stopped is not None or (self._grammar is not None and self._grammar.is_done):
+            self.finished = "stop"
+        elif self.generated >= self._limit:
+            self.finished = "length"
+        return self.finished is None
+
+    def _forced(self) -> list[int]:
+        """Tokens that the grammar leaves no choice about; none when their log probabilities are wanted."""
+        if self._grammar is None or self.job.params.logprobs is not None:
+            return []
+        return self._grammar.forced()
+
+    def _emit(self, tokens: list[int], text: str, logprobs: list[TokenLogprob] | None) -> None:
+        if tokens or text:
+            self.job.emit(Delta(self.index, text, tokens, logprobs if tokens else None))
+
+    def _close(self) -> None:
+        rest = self._text.finish()
+        self._emit([], rest, None)
+        assert self.finished is not None
+        self.job.emit(Finish(self.index, self.finished, self.generated, self._text.stopped))
