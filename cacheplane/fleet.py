@@ -49,6 +49,16 @@ class LoadReport(msgspec.Struct, frozen=True):
     disk_tps: float = 0.0
 
 
+class Occupancy(msgspec.Struct, frozen=True):
+    """The part of a report that every request changes; a worker sends it with the end of each one."""
+
+    waiting: int = 0
+    running: int = 0
+    queued_prefill_tokens: int = 0
+    decode_sequences: int = 0
+    free_blocks: int = 0
+
+
 @dataclass(slots=True)
 class Charge:
     """A decision of ours that the worker's figures do not show yet.
@@ -76,11 +86,12 @@ class Worker:
     failures: int = 0
     charges: dict[int, Charge] = field(default_factory=dict)
 
-    @property
-    def queued_tokens(self) -> int:
-        """Prompt tokens before a new request: reported, and decided since."""
-        reported = self.report.queued_prefill_tokens if self.report else 0
-        return reported + sum(charge.tokens for charge in self.charges.values())
+    def queued_tokens(self, now: float) -> float:
+        """Prompt tokens before a new request: what is left of those reported, and those decided since."""
+        left = 0.0
+        if self.report is not None:
+            left = self.report.queued_prefill_tokens - (now - self.seen_at) * self.report.prefill_tps
+        return max(0.0, left) + sum(charge.tokens for charge in self.charges.values())
 
     @property
     def sequences(self) -> int:
@@ -121,6 +132,17 @@ class Fleet:
         worker.charges = {key: charge for key, charge in worker.charges.items() if charge.made_at > known_by}
         worker.report, worker.seen_at, worker.failed = report, now, False
         self._settle(worker.model, now)
+
+    def refresh(self, worker_id: str, occupancy: Occupancy, now: float) -> None:
+        """News between two heartbeats: a request has ended there, and this is what is left to do.
+
+        Without it the next turn of a session would see the load that the session itself has just put there.
+        """
+        worker = self._workers.get(worker_id)
+        if worker is None or worker.report is None or worker.failed:
+            return
+        report = msgspec.structs.replace(worker.report, **msgspec.structs.asdict(occupancy))
+        self.observe(worker_id, report, now)
 
     def failed(self, worker_id: str, now: float) -> None:
         """A request failed there: no more of them until it shows that it is well."""

@@ -146,7 +146,7 @@ class Placement:
         sent = self._siblings.match(chain.hashes, now)
         options = sorted(
             (
-                self._option(worker, request, overlaps.get(worker.id, Overlap()), sent.get(worker.id, 0))
+                self._option(worker, request, overlaps.get(worker.id, Overlap()), sent.get(worker.id, 0), now)
                 for worker in ready
                 if worker.id not in exclude
             ),
@@ -177,13 +177,13 @@ class Placement:
         for missed in self._missed.values():
             missed.forget(worker_id)
 
-    def _option(self, worker: Worker, request: _Request, overlap: Overlap, sent: int) -> _Option:
+    def _option(self, worker: Worker, request: _Request, overlap: Overlap, sent: int, now: float) -> _Option:
         expected = request.tokens(max(overlap.blocks, sent)) if self._prefix_aware else 0
         load = worker.report or LoadReport(epoch=0)
         prefill_ms_per_token = 1000 / (load.prefill_tps or PRIOR_PREFILL_TPS)
         block = request.chain.block_size
         cost = Cost(
-            queue_ms=worker.queued_tokens * prefill_ms_per_token,
+            queue_ms=worker.queued_tokens(now) * prefill_ms_per_token,
             prefill_ms=(request.prompt_tokens - expected) * prefill_ms_per_token,
             load_ms=1000 * overlap.host * block / (load.host_tps or PRIOR_HOST_TPS)
             + 1000 * overlap.disk * block / (load.disk_tps or PRIOR_DISK_TPS),

@@ -63,7 +63,9 @@ class Gateway:
         self.gate = Gate(KeyStore(self.database))
         self.chat = ChatFlow(
             self.gate,
-            Preparation(self.cluster, SaltStore(self.database), settings.read_secret()),
+            Preparation(
+                self.cluster, SaltStore(self.database), settings.read_secret(), settings.limits.completion_tokens
+            ),
             Dispatcher(self.cluster, placement, settings.limits.deadline_ms),
             self.live,
             Settlement(self.ledger, self.metrics, self.live),

@@ -9,7 +9,7 @@ from typing import Self
 
 import msgspec
 
-from cacheplane.fleet import Fleet
+from cacheplane.fleet import Fleet, Occupancy
 from cacheplane.index import PrefixIndex
 from cacheplane.parity import Record
 from gateway.errors import NotFoundError, UnavailableError
@@ -122,6 +122,10 @@ class Cluster:
     def failed(self, worker_id: str) -> None:
         """A request failed there. No more of them until its next good heartbeat."""
         self._fleet.failed(worker_id, self._clock())
+
+    def refresh(self, worker_id: str, occupancy: Occupancy) -> None:
+        """A request has ended there, and the worker said what it has left to do."""
+        self._fleet.refresh(worker_id, occupancy, self._clock())
 
     @property
     def ready(self) -> bool:

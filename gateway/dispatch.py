@@ -101,7 +101,7 @@ class Dispatcher:
 
     async def _attempt(self, call: Call, exchange: Exchange, relay: Relay, decision: Decision) -> None:
         """One worker's try. Raises WorkerFailedError when another may do better, ApiError when none can."""
-        attempt = _Attempt(exchange, self._placement, decision)
+        attempt = _Attempt(exchange, self._cluster, self._placement, decision)
         try:
             client = self._cluster.client(decision.worker.id)
             if client is None or decision.worker.fingerprint != call.served.fingerprint:
@@ -129,9 +129,10 @@ class _Attempt:
     delivered   prompt tokens that it served from its cache, None until it has said so
     """
 
-    def __init__(self, exchange: Exchange, placement: Placement, decision: Decision) -> None:
+    def __init__(self, exchange: Exchange, cluster: Cluster, placement: Placement, decision: Decision) -> None:
         self.delivered: int | None = None
         self._exchange = exchange
+        self._cluster = cluster
         self._placement = placement
         self._decision = decision
         self._prefilling = True
@@ -165,6 +166,8 @@ class _Attempt:
             case EndFrame():
                 exchange.completion_tokens = frame.completion_tokens
                 self._ended = True
+                if frame.load is not None:
+                    self._cluster.refresh(self._decision.worker.id, frame.load)
             case ErrorFrame():
                 raise WorkerFailedError(frame.code)
 

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from cacheplane.fleet import Occupancy
+
 
 class Cached(msgspec.Struct):
     """Prompt tokens that were not computed, by the tier that they came from."""
@@ -60,11 +62,15 @@ class Timings(msgspec.Struct):
 
 
 class EndFrame(msgspec.Struct, tag_field="type", tag="end"):
-    """Last: all choices are complete. `completion_tokens` is their sum; the prompt counts once."""
+    """Last: all choices are complete. `completion_tokens` is their sum; the prompt counts once.
+
+    load   what the worker has left to do; None from one that does not tell
+    """
 
     prompt_tokens: int
     completion_tokens: int
     timings: Timings
+    load: Occupancy | None = None
 
 
 class ErrorFrame(msgspec.Struct, tag_field="type", tag="error"):

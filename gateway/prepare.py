@@ -25,10 +25,6 @@ T = TypeVar("T")
 # Above this a body is worked on in a thread: tokenizing half a megabyte would hold up every other stream.
 INLINE_BYTES = 32 * 1024
 
-# Completion tokens when a request does not say: an agent's turn fits, and a forgotten limit does not run to the
-# end of a long context.
-DEFAULT_MAX_TOKENS = 1024
-
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -72,12 +68,17 @@ def sampling_of(request: ChatRequest, max_tokens: int) -> Sampling:
 
 
 class Preparation:
-    """Holds the master secret: salts are derived here and go no further than into namespaces."""
+    """Holds the master secret: salts are derived here and go no further than into namespaces.
 
-    def __init__(self, cluster: Cluster, salts: SaltStore, secret: bytes) -> None:
+    completion_tokens   what a request may generate when it does not say, so that a forgotten limit does not run to
+                        the end of a long context
+    """
+
+    def __init__(self, cluster: Cluster, salts: SaltStore, secret: bytes, completion_tokens: int) -> None:
         self._cluster = cluster
         self._salts = salts
         self._secret = secret
+        self._completion_tokens = completion_tokens
         self._schemas = SchemaGate()
 
     async def prepare(self, exchange: Exchange, body: bytes) -> Call:
@@ -123,8 +124,7 @@ class Preparation:
         """An opaque name for the tenant: workers share their slots by it and learn nothing else."""
         return hmac.digest(self._secret, b"saltway.tag.v1" + tenant_id.encode(), hashlib.sha256)[:8].hex()
 
-    @staticmethod
-    def _room(request: ChatRequest, prompt_tokens: int, context_length: int) -> int:
+    def _room(self, request: ChatRequest, prompt_tokens: int, context_length: int) -> int:
         """Completion tokens: what was asked or the default, clipped to what the context has left."""
         left = context_length - prompt_tokens
         if left < 1:
@@ -133,7 +133,7 @@ class Preparation:
                 f"{prompt_tokens}, which leaves no room for an answer."
             )
             raise BadRequestError(message, param="messages", code="context_length_exceeded")
-        return min(left, DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens)
+        return min(left, self._completion_tokens if request.max_tokens is None else request.max_tokens)
 
 
 def _read(body: bytes) -> ChatRequest:

@@ -38,6 +38,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     deadline_ms: Annotated[
         int, Meta(ge=1000, description="Longest time that a request may take from arrival to its last token, in ms.")
     ] = 600_000
+    completion_tokens: Annotated[
+        int, Meta(ge=1, description="Tokens that an answer may have when the request does not say.")
+    ] = 1024
     send_ms: Annotated[
         int, Meta(ge=1000, description="Longest time that a client may leave a stream unread before it is cut, in ms.")
     ] = 30_000

@@ -2,7 +2,16 @@
 
 import pytest
 
-from cacheplane.fleet import GONE_SECONDS, SUSPECT_SECONDS, TRANSIT_SECONDS, Fleet, LoadReport, Worker, WorkerState
+from cacheplane.fleet import (
+    GONE_SECONDS,
+    SUSPECT_SECONDS,
+    TRANSIT_SECONDS,
+    Fleet,
+    LoadReport,
+    Occupancy,
+    Worker,
+    WorkerState,
+)
 
 READY = LoadReport(epoch=1)
 
@@ -114,20 +123,20 @@ def test_joining_again_starts_a_worker_afresh() -> None:
     assert states(fleet, 0) == {"w0": WorkerState.JOINING}
     member = fleet.get("w0")
     assert member is not None
-    assert member.queued_tokens == 0
+    assert member.queued_tokens(0) == 0
 
 
 def test_a_decision_counts_at_once_and_until_it_is_released() -> None:
     fleet = fleet_of(member := worker())
     fleet.charge("w0", 1, 100, 1.0)
     fleet.charge("w0", 2, 50, 1.0)
-    assert (member.queued_tokens, member.sequences) == (150, 2)
+    assert (member.queued_tokens(1.0), member.sequences) == (150, 2)
     fleet.prefilled("w0", 1)
-    assert (member.queued_tokens, member.sequences) == (50, 2)
+    assert (member.queued_tokens(2.0), member.sequences) == (50, 2)
     fleet.release("w0", 1)
     fleet.release("w0", 2)
     fleet.release("w0", 2)
-    assert (member.queued_tokens, member.sequences) == (0, 0)
+    assert (member.queued_tokens(2.0), member.sequences) == (0, 0)
 
 
 def test_a_report_takes_over_what_it_can_know_of() -> None:
@@ -136,16 +145,40 @@ def test_a_report_takes_over_what_it_can_know_of() -> None:
     fleet.charge("w0", 2, 50, 2.0)
     report = LoadReport(epoch=1, queued_prefill_tokens=100, decode_sequences=1)
     fleet.observe("w0", report, 2.0 + TRANSIT_SECONDS / 2)
-    assert (member.queued_tokens, member.sequences) == (150, 2)
+    assert (member.queued_tokens(2.0), member.sequences) == (150, 2)
     fleet.release("w0", 1)  # the report stands for it now
-    assert (member.queued_tokens, member.sequences) == (150, 2)
+    assert (member.queued_tokens(2.0), member.sequences) == (150, 2)
+
+
+def test_reported_work_drains_at_the_measured_rate() -> None:
+    fleet = fleet_of(member := worker())
+    fleet.observe("w0", LoadReport(epoch=1, queued_prefill_tokens=300, prefill_tps=200.0), 5.0)
+    assert [member.queued_tokens(now) for now in (5.0, 6.0, 7.0)] == [300, 100, 0]
+
+
+def test_the_end_of_a_request_refreshes_the_report_at_once() -> None:
+    fleet = fleet_of(member := worker())
+    fleet.observe("w0", LoadReport(epoch=1, queued_prefill_tokens=300, prefill_tps=200.0, total_blocks=9), 5.0)
+    fleet.refresh("w0", Occupancy(running=1, decode_sequences=1, free_blocks=4), 5.1)
+    assert member.report == LoadReport(
+        epoch=1, running=1, decode_sequences=1, free_blocks=4, prefill_tps=200.0, total_blocks=9
+    )
+    assert member.queued_tokens(5.1) == 0
+
+
+def test_a_late_end_does_not_clear_a_suspicion() -> None:
+    fleet = fleet_of(worker())
+    fleet.failed("w0", 1)
+    fleet.refresh("w0", Occupancy(), 2)
+    fleet.refresh("unknown", Occupancy(), 2)
+    assert states(fleet, 2) == {"w0": WorkerState.SUSPECT}
 
 
 def test_a_restart_ends_everything_that_was_in_flight() -> None:
     fleet = fleet_of(member := worker())
     fleet.charge("w0", 1, 100, 1.0)
     fleet.observe("w0", LoadReport(epoch=2), 1.0)
-    assert (member.queued_tokens, member.sequences) == (0, 0)
+    assert (member.queued_tokens(2.0), member.sequences) == (0, 0)
 
 
 def test_what_is_told_of_a_worker_that_left_is_ignored() -> None:

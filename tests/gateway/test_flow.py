@@ -7,7 +7,7 @@ from openai import APIStatusError, AuthenticationError, BadRequestError, NotFoun
 from openai.types.chat import ChatCompletion
 
 from cacheplane.identity import Namespace, Scope, derive_salt
-from gateway.prepare import DEFAULT_MAX_TOKENS
+from gateway.settings import Limits
 from tenants import SaltStore, now_ms
 from tenants.keys import revoke_key
 from tests.gateway.scripted_worker import Script, ScriptedWorker
@@ -177,7 +177,7 @@ async def test_sampling_fields_reach_the_worker_and_leave_the_prompt_alone() -> 
         assert (sampling.max_tokens, full.n, sampling.logprobs) == (33, 2, 1)
         assert (sampling.frequency_penalty, sampling.presence_penalty) == (0.25, -0.25)
         assert sampling.logit_bias == {"5": -100}
-        assert (plain.sampling.max_tokens, plain.sampling.logprobs) == (DEFAULT_MAX_TOKENS, None)
+        assert (plain.sampling.max_tokens, plain.sampling.logprobs) == (Limits().completion_tokens, None)
 
 
 async def test_several_choices_count_the_prompt_once() -> None:

@@ -194,7 +194,7 @@ def test_we_read_the_frames_that_the_worker_sends() -> None:
         wire.Delta(0, "a", [1], [wire.TokenLogprob(1, -0.5, [(1, -0.5)])]),
         wire.Delta(0, "b", [2]),
         wire.Finish(0, "stop", 2, "END"),
-        wire.End(5, 2, wire.Timings(1.0, 2.0, 3.0)),
+        wire.End(5, 2, wire.Timings(1.0, 2.0, 3.0), wire.Occupancy(1, 2, 3, 4, 5)),
         wire.ErrorFrame("internal", "no"),
     ]
     kinds = [frames.StartFrame, DeltaFrame, DeltaFrame, FinishFrame, EndFrame, frames.ErrorFrame]
