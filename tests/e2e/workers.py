@@ -1,0 +1,60 @@
+"""The workers of a running stack, asked directly."""
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from bench.stack import Stack
+from cacheplane.wire import decode_snapshot
+
+
+class Workers:
+    """Speaks to each worker with the stack's own worker token."""
+
+    def __init__(self, stack: Stack, admin: httpx2.Client) -> None:
+        token = (stack.home / "worker.token").read_text().strip()
+        rows = admin.get("/admin/api/workers").raise_for_status().json()["workers"]
+        self._clients = {
+            row["id"]: httpx2.Client(
+                base_url=row["url"], headers={"Authorization": f"Bearer {token}"}, timeout=30, trust_env=False
+            )
+            for row in rows
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._clients)
+
+    def load(self, worker: str) -> dict[str, Any]:
+        load: dict[str, Any] = self._clients[worker].get("/load").raise_for_status().json()
+        return load
+
+    def blocks(self, worker: str) -> int:
+        """Blocks that the worker itself says it holds."""
+        return len(decode_snapshot(self._clients[worker].get("/kv/snapshot").raise_for_status().content).blocks)
+
+    def idle(self) -> bool:
+        loads = [self.load(worker) for worker in self.names]
+        return all(load["running"] == 0 and load["waiting"] == 0 for load in loads)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether the condition comes true within the time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return condition()
