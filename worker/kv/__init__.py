@@ -1,13 +1,15 @@
-"""KV memory of one worker: which prefixes it holds, and the tensors that hold them.
+"""KV memory of one worker: which prefixes it holds, where, for how long, and the tensors that hold them.
 
-owns            block pool and its books, radix tree by namespace, LRU eviction, slots and the copies between the two
+owns            radix tree by namespace; device pool, host and disk tiers and the moves between them; leases; eviction;
+                slots and the copies in and out
 does not own    requests, batches, sampling, the wire
-front door      KVMemory (match, store, close, snapshot), Slots, BlockPool, RadixTree
+front door      KVMemory (open, extend, close, poll, release, snapshot), KVLimits, Holding, Slots, BlockPool
 """
 
-from worker.kv.memory import Holding, KVMemory
+from worker.kv.holding import Holding
+from worker.kv.memory import KVLimits, KVMemory
 from worker.kv.pool import BlockPool
 from worker.kv.radix import Node, RadixTree
-from worker.kv.slots import Slots
+from worker.kv.slots import KVShape, Slots
 
-__all__ = ["BlockPool", "Holding", "KVMemory", "Node", "RadixTree", "Slots"]
+__all__ = ["BlockPool", "Holding", "KVLimits", "KVMemory", "KVShape", "Node", "RadixTree", "Slots"]

@@ -1,141 +1,187 @@
 """The radix tree of prefixes: one node a block, found by comparing namespace and tokens, never by hash alone."""
 
-import heapq
 from collections.abc import Iterator
+from enum import IntEnum
+
+NOWHERE = -1
+
+
+class OnDisk(IntEnum):
+    """Whether a block is on disk: ABSENT -> WRITING -> PRESENT -> ABSENT."""
+
+    ABSENT = 0
+    WRITING = 1
+    PRESENT = 2
 
 
 class Node:
-    """One block of one prefix.
+    """One block of one prefix, and where its KV is.
 
-    tokens    its edge: little-endian u32 token ids of the block, with the namespace in front where a span begins
-    digest    16-byte chain hash, for events only
-    users     running sequences that stand on this node; it and its ancestors can't be evicted while there are any
+    edge              little-endian u32 token ids of the block, with the namespace in front where a span begins
+    digest            16-byte chain hash, for events and file names only
+    block, host       index in the device pool and in the host tier, NOWHERE when it is not there
+    users             running sequences that stand on this node or below it; none of these is ever evicted
+    device_children   children that are on the device; eviction takes leaves first
+    host_children     the same on host
+    kids              no child, the only child, or children by edge: most nodes have one, and a dictionary for each
+                      would be most of what a block costs
     """
 
-    __slots__ = ("block", "children", "digest", "edge", "id", "last_used", "parent", "users")
+    __slots__ = (
+        "__weakref__",
+        "block",
+        "device_children",
+        "digest",
+        "disk",
+        "edge",
+        "host",
+        "host_children",
+        "kids",
+        "last_used",
+        "parent",
+        "users",
+    )
 
-    def __init__(self, node_id: int, parent: "Node | None", edge: bytes, block: int, digest: bytes) -> None:
-        self.id = node_id
+    def __init__(self, parent: "Node | None", edge: bytes, digest: bytes) -> None:
         self.parent = parent
         self.edge = edge
-        self.block = block
         self.digest = digest
-        self.children = 0
+        self.kids: Node | dict[bytes, Node] | None = None
+        self.block = NOWHERE
+        self.host = NOWHERE
+        self.disk = OnDisk.ABSENT
+        self.device_children = 0
+        self.host_children = 0
         self.users = 0
         self.last_used = 0
+
+    @property
+    def resident(self) -> bool:
+        """Whether any tier has its KV, or is about to."""
+        return self.block != NOWHERE or self.host != NOWHERE or self.disk != OnDisk.ABSENT
+
+    def kid(self, edge: bytes) -> "Node | None":
+        kids = self.kids
+        if type(kids) is dict:
+            return kids.get(edge)
+        return kids if isinstance(kids, Node) and kids.edge == edge else None
+
+    def children(self) -> "Iterator[Node]":
+        if isinstance(self.kids, Node):
+            yield self.kids
+        elif self.kids is not None:
+            yield from self.kids.values()
+
+    def adopt(self, kid: "Node") -> None:
+        if self.kids is None:
+            self.kids = kid
+        elif isinstance(self.kids, Node):
+            self.kids = {self.kids.edge: self.kids, kid.edge: kid}
+        else:
+            self.kids[kid.edge] = kid
+
+    def disown(self, kid: "Node") -> None:
+        if isinstance(self.kids, dict):
+            del self.kids[kid.edge]
+            if len(self.kids) == 1:
+                (self.kids,) = self.kids.values()
+        else:
+            self.kids = None
 
 
 class RadixTree:
     """All prefixes of one worker; namespaces are disjoint because an edge that begins a span starts with its namespace.
 
-    One flat dictionary maps (parent, edge) to node, so that a node costs no dictionary of its own. Equality of the key
-    is equality of namespace and token ids: a hash collision cannot make two prefixes meet.
-
-    Eviction is by least recent use among leaves that no sequence stands on. Candidates wait in a heap with lazy
-    deletion: a stale entry is dropped when it comes up, so a touch costs O(log n) amortised.
+    An edge is compared byte by byte: equality is equality of namespace and token ids, and a hash collision cannot make
+    two prefixes meet. The tree knows who is where and in use; what is evicted, and where to, is decided by Tiers.
     """
 
     def __init__(self) -> None:
-        self.root = Node(0, None, b"", -1, b"")
-        self._edges: dict[bytes, Node] = {}
-        self._next_id = 1
+        self.root = Node(None, b"", b"")
+        self._size = 0
         self._clock = 0
-        self._candidates: list[tuple[int, int, Node]] = []
 
     def __len__(self) -> int:
-        return len(self._edges)
-
-    def child(self, parent: Node, edge: bytes) -> Node | None:
-        return self._edges.get(parent.id.to_bytes(8, "little") + edge)
+        return self._size
 
     def match(self, edges: list[bytes]) -> list[Node]:
         """The nodes of the longest known prefix, in order; they become the most recently used."""
         path: list[Node] = []
-        node = self.root
+        node: Node | None = self.root
         for edge in edges:
-            found = self.child(node, edge)
-            if found is None:
+            assert node is not None
+            node = node.kid(edge)
+            if node is None:
                 break
-            path.append(found)
-            node = found
-        self._touch(path)
+            path.append(node)
+        self.touch(path)
         return path
 
-    def insert(self, parent: Node, edge: bytes, block: int, digest: bytes) -> Node:
-        """A new node under parent. The caller holds a user on the parent and has seen that the child does not exist."""
-        node = Node(self._next_id, parent, edge, block, digest)
-        self._next_id += 1
-        self._edges[parent.id.to_bytes(8, "little") + edge] = node
-        parent.children += 1
-        self._touch([node])
+    def insert(self, parent: Node, edge: bytes, digest: bytes) -> Node:
+        """A new node under parent, which has no child with this edge yet."""
+        node = Node(parent, edge, digest)
+        parent.adopt(node)
+        self._size += 1
+        self.touch([node])
         return node
 
-    def hold(self, node: Node) -> None:
-        """A sequence now stands on node."""
-        node.users += 1
+    def remove(self, node: Node) -> None:
+        """Takes out a node without children, users and copies."""
+        if node.kids is not None or node.users or node.resident or node.parent is None:
+            raise RuntimeError("radix tree: a node was removed that is needed")
+        node.parent.disown(node)
+        node.parent = None
+        self._size -= 1
 
-    def drop(self, node: Node) -> None:
-        """A sequence no longer stands on node."""
-        if node.users < 1:
-            raise RuntimeError("radix tree: a node was dropped more often than held")
-        node.users -= 1
-        self._offer(node)
-
-    def age(self, path: list[Node]) -> None:
-        """The nodes of path become the first to be evicted, deepest first."""
-        for node in reversed(path):
-            node.last_used = 0
-            self._offer(node)
-
-    def evict(self) -> Node | None:
-        """Removes the least recently used leaf that nobody stands on and returns it; None when there is none."""
-        while self._candidates:
-            last_used, _, node = heapq.heappop(self._candidates)
-            if last_used != node.last_used or not self._evictable(node):
-                continue
-            parent = node.parent
-            assert parent is not None
-            del self._edges[parent.id.to_bytes(8, "little") + node.edge]
-            node.parent = None
-            parent.children -= 1
-            self._offer(parent)
-            return node
-        return None
-
-    def walk(self) -> Iterator[Node]:
-        """Every node, parents before children."""
-        return iter(self._edges.values())
-
-    def check(self) -> None:
-        """The tree's books; RuntimeError when they do not balance."""
-        counted: dict[int, int] = {}
-        waiting = {(node.id, last_used) for last_used, _, node in self._candidates}
-        for node in self._edges.values():
-            assert node.parent is not None
-            counted[node.parent.id] = counted.get(node.parent.id, 0) + 1
-        for node in [self.root, *self._edges.values()]:
-            if node.children != counted.get(node.id, 0):
-                raise RuntimeError("radix tree: a child count is wrong")
-            if self._evictable(node) and (node.id, node.last_used) not in waiting:
-                raise RuntimeError("radix tree: an evictable leaf is not offered for eviction")
-
-    def _touch(self, path: list[Node]) -> None:
+    def touch(self, path: list[Node]) -> None:
+        """These nodes were used now, together."""
         self._clock += 1
         for node in path:
             node.last_used = self._clock
-        if path:
-            self._offer(path[-1])
 
-    def _evictable(self, node: Node) -> bool:
-        return node.parent is not None and node.children == 0 and node.users == 0
+    def hold(self, node: Node) -> None:
+        """A sequence stands on node from now on; so it stands on the whole way to the root."""
+        for step in self.way(node):
+            step.users += 1
 
-    def _offer(self, node: Node) -> None:
-        if not self._evictable(node):
-            return
-        heapq.heappush(self._candidates, (node.last_used, node.id, node))
-        if len(self._candidates) > 2 * len(self._edges) + 64:
-            self._candidates = [entry for entry in self._candidates if self._current(entry)]
-            heapq.heapify(self._candidates)
+    def drop(self, node: Node) -> list[Node]:
+        """A sequence stands on node no longer; returns the nodes that nobody stands on any more, deepest first."""
+        free: list[Node] = []
+        for step in self.way(node):
+            if step.users < 1:
+                raise RuntimeError("radix tree: a node was dropped more often than held")
+            step.users -= 1
+            if not step.users:
+                free.append(step)
+        return free
 
-    def _current(self, entry: tuple[int, int, Node]) -> bool:
-        return entry[0] == entry[2].last_used and self._evictable(entry[2])
+    def way(self, node: Node) -> Iterator[Node]:
+        """From node up to, not including, the root."""
+        while node.parent is not None:
+            yield node
+            node = node.parent
+
+    def walk(self, top: Node | None = None) -> Iterator[Node]:
+        """Every node below top (the root by default), parents before children."""
+        waiting = list((top or self.root).children())
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(node.children())
+
+    def check(self) -> None:
+        """The tree's books; RuntimeError when they do not balance."""
+        nodes = list(self.walk())
+        if len(nodes) != self._size:
+            raise RuntimeError("radix tree: the size is wrong")
+        for node in [self.root, *nodes]:
+            kids = list(node.children())
+            if any(kid.parent is not node for kid in kids):
+                raise RuntimeError("radix tree: a child does not know its parent")
+            on_device, on_host = sum(k.block != NOWHERE for k in kids), sum(k.host != NOWHERE for k in kids)
+            if (node.device_children, node.host_children) != (on_device, on_host):
+                raise RuntimeError("radix tree: a count of children is wrong")
+            if node is not self.root and node.users < max((kid.users for kid in kids), default=0):
+                raise RuntimeError("radix tree: a child is in use and its parent is not")
+            if node is not self.root and not node.resident and not node.users:
+                raise RuntimeError("radix tree: a node is nowhere and not in use")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -47,6 +48,9 @@ class Slots:
         self.values = _reserve(layers, slots, heads, context, dim, dtype=shape.dtype)
         self._block_keys = _reserve(blocks, layers, heads, dim, block_size, dtype=shape.dtype)
         self._block_values = _reserve(blocks, layers, heads, block_size, dim, dtype=shape.dtype)
+        # Copies go through numpy: torch would split each into threads, which costs more than these copies take and
+        # fights with the engine's own.
+        self._raw_keys, self._raw_values = _raw(self.keys), _raw(self.values)
         self._free = list(range(slots - 1, -1, -1))
         self.total = slots
 
@@ -73,26 +77,40 @@ class Slots:
         One block at a time: gathering them first would allocate, and page in, as much memory again.
         """
         for index, block in enumerate(blocks):
-            start, end = index * self.block_size, (index + 1) * self.block_size
-            self.keys[:, slot, :, :, start:end] = self._block_keys[block]
-            self.values[:, slot, :, start:end] = self._block_values[block]
+            self.put(slot, index * self.block_size, *self.block(block))
+
+    def put(self, slot: int, position: int, keys: Tensor, values: Tensor) -> None:
+        """The slot takes the KV of one block, from position on; keys and values shaped as in `block`.
+
+        The slot's owner may call it from a thread of its own while nothing else touches the slot.
+        """
+        end = position + self.block_size
+        self._raw_keys[:, slot, :, :, position:end] = _raw(keys)
+        self._raw_values[:, slot, :, position:end] = _raw(values)
 
     def copy_out(self, slot: int, position: int, block: int) -> None:
         """The block takes the KV of one block of tokens that begins at position in the slot."""
         end = position + self.block_size
-        self._block_keys[block] = self.keys[:, slot, :, :, position:end]
-        self._block_values[block] = self.values[:, slot, :, position:end]
+        keys, values = self.block(block)
+        _raw(keys)[...] = self._raw_keys[:, slot, :, :, position:end]
+        _raw(values)[...] = self._raw_values[:, slot, :, position:end]
 
     def spoil(self, block: int) -> None:
         """Fills a freed block with NaN, so that a test sees any read of it."""
         self._block_keys[block] = torch.nan
         self._block_values[block] = torch.nan
 
-    def read_block(self, block: int) -> tuple[Tensor, Tensor]:
-        """Copies of a block's keys and values, for checks."""
-        return self._block_keys[block].clone(), self._block_values[block].clone()
+    def block(self, block: int) -> tuple[Tensor, Tensor]:
+        """A block's KV as views: keys [layers, kv heads, head_dim, block size], values [.., block size, head_dim]."""
+        return self._block_keys[block], self._block_values[block]
 
 
 def _reserve(*shape: int, dtype: torch.dtype) -> Tensor:
     """Zeros whose pages the system provides when they are first written; torch.zeros would touch gigabytes at once."""
     return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
+
+
+def _raw(tensor: Tensor) -> NDArray[np.signedinteger]:
+    """The same memory for numpy, as integers of the same size: numpy knows no bfloat16, and a copy need not."""
+    integers = torch.int32 if tensor.dtype.itemsize == 4 else torch.int16
+    return tensor.view(integers).numpy()

@@ -2,33 +2,29 @@
 
 from collections.abc import Iterable
 
-from cacheplane.wire import AllBlocksCleared, BlockRemoved, BlockStored, Event, SnapshotBlock
+from cacheplane.wire import AllBlocksCleared, BlockRemoved, BlockStored, Event, SnapshotBlock, Tier
+
+Index = dict[tuple[bytes, Tier], bytes | None]
 
 
-def replayed(events: Iterable[Event]) -> dict[bytes, bytes | None]:
-    """Block hash to parent hash after these events; every stored block must be new and every removed one known."""
-    index: dict[bytes, bytes | None] = {}
+def replayed(events: Iterable[Event]) -> Index:
+    """(block hash, tier) to parent hash after these events; what is stored must be new there, what is removed known."""
+    index: Index = {}
     for event in events:
         match event:
             case BlockStored():
                 parent = event.parent
-                assert parent is None or parent in index
                 for digest in event.hashes:
-                    assert digest not in index
-                    index[digest], parent = parent, digest
+                    assert (digest, event.tier) not in index
+                    index[digest, event.tier], parent = parent, digest
             case BlockRemoved():
                 for digest in event.hashes:
-                    assert digest not in index.values()
-                    del index[digest]
+                    del index[digest, event.tier]
             case AllBlocksCleared():
                 assert not index
     return index
 
 
-def listed(blocks: Iterable[SnapshotBlock]) -> dict[bytes, bytes | None]:
-    """The same of a snapshot; parents must come before children."""
-    index: dict[bytes, bytes | None] = {}
-    for block in blocks:
-        assert block.parent is None or block.parent in index
-        index[block.hash] = block.parent
-    return index
+def listed(blocks: Iterable[SnapshotBlock]) -> Index:
+    """The same of a snapshot."""
+    return {(block.hash, Tier(block.tier)): block.parent for block in blocks}

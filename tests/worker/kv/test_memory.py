@@ -115,7 +115,8 @@ class IndexIsCache(RuleBasedStateMachine):
 
     @rule(tokens=st.lists(st.integers(0, 1), max_size=14), namespace=st.sampled_from([ACME, GLOBEX]))
     def release(self, tokens: list[int], namespace: Namespace) -> None:
-        assert self.memory.release(array("I", tokens), [Span(0, namespace)]) <= len(tokens) // BLOCK
+        spans = [Span(0, namespace)]
+        assert self.memory.release("acme", "", array("I", tokens), spans) <= len(tokens) // BLOCK
 
     @precondition(lambda self: not self.running)
     @rule()
@@ -204,7 +205,7 @@ def test_a_released_prefix_makes_room_first() -> None:
     memory = memory_of(blocks=2)
     live(memory, [1] * 5)
     live(memory, [2] * 5)
-    assert memory.release(array("I", [2] * 5), PUBLIC) == 1
+    assert memory.release("acme", "", array("I", [2] * 5), PUBLIC) == 1
     live(memory, [3] * 5)
     assert live(memory, [1] * 5) == 4
     assert live(memory, [2] * 5) == 0
@@ -277,5 +278,5 @@ def test_clear_forgets_all_but_what_is_stood_on() -> None:
 def test_books_that_do_not_balance_are_found() -> None:
     memory = memory_of()
     memory.pool.ready(memory.pool.take() or 0)
-    with pytest.raises(RuntimeError, match="KV memory"):
+    with pytest.raises(RuntimeError, match="tiers: blocks in the tree and blocks in use differ on device"):
         memory.check()

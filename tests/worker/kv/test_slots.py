@@ -43,17 +43,17 @@ def test_a_copy_touches_nothing_else() -> None:
     assert not slots.keys[:, 1, :, :, BLOCK:].any()
     assert not slots.values[:, 1, :, BLOCK:].any()
     assert not slots.keys[:, 2].any()
-    assert not any(slots.read_block(block)[0].any() for block in range(8) if block != 5)
+    assert not any(slots.block(block)[0].any() for block in range(8) if block != 5)
 
 
 def test_a_block_outlives_its_slot() -> None:
     slots = slots_of()
     filled(slots, 0, seed=1)
     slots.copy_out(0, 0, 0)
-    keys, values = slots.read_block(0)
+    keys, values = (part.clone() for part in slots.block(0))
     filled(slots, 0, seed=2)
-    assert torch.equal(slots.read_block(0)[0], keys)
-    assert torch.equal(slots.read_block(0)[1], values)
+    assert torch.equal(slots.block(0)[0], keys)
+    assert torch.equal(slots.block(0)[1], values)
 
 
 def test_no_block_copies_nothing() -> None:
@@ -67,10 +67,10 @@ def test_no_block_copies_nothing() -> None:
 def test_a_spoiled_block_is_not_a_number_anywhere() -> None:
     slots = slots_of()
     slots.spoil(3)
-    keys, values = slots.read_block(3)
+    keys, values = slots.block(3)
     assert keys.isnan().all()
     assert values.isnan().all()
-    assert not slots.read_block(2)[0].isnan().any()
+    assert not slots.block(2)[0].isnan().any()
 
 
 def test_the_lowest_free_slot_is_taken() -> None:

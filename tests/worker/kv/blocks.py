@@ -1,0 +1,47 @@
+"""Blocks and their records, as KV memory would hand them to a tier."""
+
+from array import array
+
+import torch
+from torch import Tensor
+
+from cacheplane.identity import Namespace, block_hash
+from worker.kv.record import DiskRecord
+from worker.kv.slots import KVShape
+
+BLOCK = 2
+SHAPE = KVShape(layers=2, kv_heads=1, head_dim=4, dtype=torch.float32)
+ACME, GLOBEX = Namespace(b"a" * 32), Namespace(b"g" * 32)
+
+
+def chain(
+    length: int, *, namespace: Namespace = ACME, after: DiskRecord | None = None, first: int = 0
+) -> list[DiskRecord]:
+    """Records of `length` blocks of the tokens first, first + 1, ..., from the root or after a record."""
+    records: list[DiskRecord] = []
+    for start in range(first, first + length * BLOCK, BLOCK):
+        tokens = array("I", range(start, start + BLOCK)).tobytes()
+        begins = namespace if after is None else None
+        parent = after.digest if after else None
+        after = DiskRecord(block_hash(parent, begins, tokens), parent, (begins.key if begins else b"") + tokens)
+        records.append(after)
+    return records
+
+
+def kv(seed: int, shape: KVShape = SHAPE) -> tuple[Tensor, Tensor]:
+    """Keys and values of one block, random in every bit, NaN and infinity among them."""
+    draw = torch.Generator().manual_seed(seed)
+    raw = torch.randint(0, 256, (2, shape.bytes_per_token * BLOCK // 2), generator=draw, dtype=torch.uint8)
+    keys, values = raw.view(shape.dtype)
+    heads = shape.layers, shape.kv_heads
+    return keys.view(*heads, shape.head_dim, BLOCK), values.view(*heads, BLOCK, shape.head_dim)
+
+
+def same_bits(one: tuple[Tensor, Tensor] | None, other: tuple[Tensor, Tensor]) -> bool:
+    """Whether both pairs have equal shapes, dtypes and bits; NaN equals NaN."""
+    return one is not None and all(
+        here.shape == there.shape
+        and here.dtype == there.dtype
+        and torch.equal(here.contiguous().view(torch.uint8), there.contiguous().view(torch.uint8))
+        for here, there in zip(one, other, strict=True)
+    )

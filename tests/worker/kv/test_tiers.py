@@ -1,0 +1,309 @@
+"""Device, host and disk together: nothing is lost without a word, and nothing wrong ever comes back."""
+
+import time
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from cacheplane.identity import BlockChain, Namespace, Span
+from cacheplane.wire import BlockStored, Event
+from tests.worker.kv.ledger import listed, replayed
+from tests.worker.kv.test_memory import BLOCK, CONTEXT, PUBLIC, SHAPE, Running, check_slot, compute
+from tests.worker.rig import ACME, GLOBEX
+from worker.kv import BlockPool, Holding, KVLimits, KVMemory, Slots
+from worker.kv.blockfile import BlockFile
+from worker.wire import Retention, RetentionRange
+
+BLOCK_BYTES = SHAPE.bytes_per_token * BLOCK
+FILE_BYTES = BlockFile(SHAPE, BLOCK, "tiny").size
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def tiered(
+    folder: Path, *, slots: int = 3, blocks: int = 3, host: int = 3, disk: int = 4, clock: Clock | None = None
+) -> KVMemory:
+    tensors = Slots(SHAPE, slots=slots, context=CONTEXT, blocks=blocks, block_size=BLOCK)
+    limits = KVLimits(host * BLOCK_BYTES, disk * FILE_BYTES, folder, "tiny", gate=20, lease_blocks=8)
+    return KVMemory(tensors, BlockPool(blocks), limits, clock=clock or Clock(), spoil_freed=True)
+
+
+def loaded(memory: KVMemory, holding: Holding) -> Holding:
+    """Waits for the blocks that are on their way."""
+    deadline = time.monotonic() + 10
+    while holding.loading:
+        assert time.monotonic() < deadline
+        memory.poll()
+        time.sleep(0.0005)
+    return holding
+
+
+def quiet(memory: KVMemory) -> None:
+    """Waits until the disk has done what it was asked."""
+    deadline = time.monotonic() + 10
+    memory.poll()
+    while any(node.disk == node.disk.WRITING for node in memory.tree.walk()):
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+        memory.poll()
+
+
+def live(
+    memory: KVMemory, tokens: Sequence[int], spans: Sequence[Span] = PUBLIC, retention: Retention | None = None
+) -> tuple[int, int, int]:
+    """One sequence from start to end; reused tokens by tier: (device, host, disk)."""
+    raw = array("I", tokens)
+    holding = memory.open(raw, spans)
+    assert holding is not None
+    loaded(memory, holding)
+    check_slot(memory, holding, tokens, holding.reused)
+    compute(memory, holding, tokens, holding.reused, len(tokens))
+    memory.extend(holding, raw, len(tokens))
+    memory.close(holding, "acme", retention)
+    quiet(memory)
+    memory.check()
+    return holding.cached.device, holding.cached.host, holding.cached.disk
+
+
+class EveryTier(RuleBasedStateMachine):
+    """Sequences, leases, releases and restarts over three tiers that are all too small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        self.clock = Clock()
+        self.memory = tiered(Path(self.folder.name), clock=self.clock)
+        self.running: list[Running] = []
+        self.events: list[Event] = []
+        self.stored: set[bytes] = set()
+
+    @rule(
+        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=16),
+        namespace=st.sampled_from([ACME, GLOBEX]),
+        barrier=st.sampled_from([None, None, 4]),
+        store=st.sampled_from([True, True, True, False]),
+        patient=st.sampled_from([True, True, False]),
+    )
+    def open(self, tokens: list[int], namespace: Namespace, barrier: int | None, store: bool, patient: bool) -> None:
+        spans = [Span(0, namespace), *([] if barrier is None else [Span(barrier, GLOBEX)])]
+        holding = self.memory.open(array("I", tokens), spans, store=store)
+        if holding is None:
+            return
+        if not patient and holding.loading:
+            self.memory.close(holding)  # the client left before its prefix was there
+            loaded(self.memory, holding)
+            return
+        loaded(self.memory, holding)
+        assert holding.reused == holding.cached.device + holding.cached.host + holding.cached.disk
+        check_slot(self.memory, holding, tokens, holding.reused)
+        # A hash commits to namespace and tokens, so nothing is reused that was not stored under this very identity.
+        self.heard()
+        assert set(BlockChain.of(tokens[: holding.reused], spans, BLOCK).hashes) <= self.stored
+        self.running.append(Running(tokens, spans, holding, holding.reused))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), count=st.integers(1, 9))
+    def step(self, data: st.DataObject, count: int) -> None:
+        one = data.draw(st.sampled_from(self.running))
+        end = min(one.computed + count, CONTEXT)
+        one.tokens += [1] * (end - len(one.tokens))
+        compute(self.memory, one.holding, one.tokens, one.computed, end)
+        one.computed = end
+        self.memory.extend(one.holding, array("I", one.tokens), end)
+        check_slot(self.memory, one.holding, one.tokens, end)
+
+    @precondition(lambda self: self.running)
+    @rule(
+        data=st.data(),
+        priority=st.sampled_from([None, 0, 10, 90]),
+        session=st.sampled_from(["", "one"]),
+        tag=st.sampled_from(["acme", "globex"]),
+    )
+    def close(self, data: st.DataObject, priority: int | None, session: str, tag: str) -> None:
+        one = data.draw(st.sampled_from(self.running))
+        self.running.remove(one)
+        retention = None if priority is None else Retention([RetentionRange(priority, 5_000)], session)
+        self.memory.close(one.holding, tag, retention)
+
+    @rule(tokens=st.lists(st.integers(0, 1), max_size=16), namespace=st.sampled_from([ACME, GLOBEX]))
+    def release(self, tokens: list[int], namespace: Namespace) -> None:
+        self.memory.release("acme", "one", array("I", tokens), [Span(0, namespace)])
+
+    @rule(seconds=st.sampled_from([1.0, 10.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.now += seconds
+        quiet(self.memory)
+
+    @rule(rate=st.sampled_from([0.0, 1.0, 1e12]))
+    def the_engine_measures(self, rate: float) -> None:
+        """At an absurd rate nothing is worth loading."""
+        self.memory.prefill_tps = rate
+
+    @rule()
+    def clear(self) -> None:
+        self.memory.clear()
+        if not self.running:
+            assert len(self.memory.tree) == 0
+
+    @precondition(lambda self: not self.running)
+    @rule()
+    def restart(self) -> None:
+        """What was on disk is there again; what the events say starts anew."""
+        self.memory.shut()
+        kept = {digest for digest, tier in listed(self.memory.snapshot()) if tier.name == "DISK"}
+        self.memory = tiered(Path(self.folder.name), clock=self.clock)
+        self.events = []
+        assert {digest for digest, _ in listed(self.memory.snapshot())} == kept
+
+    @invariant()
+    def the_events_tell_exactly_the_tree(self) -> None:
+        self.memory.poll()
+        self.heard()
+        assert replayed(self.events) == listed(self.memory.snapshot())
+
+    @invariant()
+    def the_books_balance(self) -> None:
+        self.memory.check()
+
+    def heard(self) -> None:
+        self.events += self.memory.take_events()
+        self.stored |= {hash_ for event in self.events if isinstance(event, BlockStored) for hash_ in event.hashes}
+
+    def teardown(self) -> None:
+        self.memory.shut()
+        self.folder.cleanup()
+
+
+EveryTier.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestEveryTier = EveryTier.TestCase
+
+
+def test_what_leaves_the_device_comes_back_from_host_and_then_from_disk(tmp_path: Path) -> None:
+    memory = tiered(tmp_path, blocks=2, host=2, disk=8)
+    assert live(memory, [1] * 9) == (0, 0, 0)
+    assert live(memory, [2] * 9) == (0, 0, 0)
+    assert live(memory, [1] * 9) == (0, 8, 0)
+    assert live(memory, [3] * 9) == (0, 0, 0)
+    assert live(memory, [4] * 9) == (0, 0, 0)
+    assert sum(live(memory, [2] * 9)) == 8
+    assert live(memory, [2] * 9) == (8, 0, 0)
+    memory.shut()
+
+
+def test_two_tenants_never_share_in_any_tier_and_each_finds_its_own(tmp_path: Path) -> None:
+    memory = tiered(tmp_path, blocks=2, host=2, disk=20)
+    tokens, mine, theirs = [7] * 9, [Span(0, ACME)], [Span(0, GLOBEX)]
+    for push in range(4):
+        assert live(memory, tokens, theirs if push % 2 else mine)[0] in (0, 8)
+        live(memory, [20 + push] * 9)
+        live(memory, [30 + push] * 9)
+        stranger = [Span(0, Namespace(bytes([push]) * 32))]
+        assert live(memory, tokens, stranger) == (0, 0, 0)
+    assert sum(live(memory, tokens, mine)) == 8
+    assert sum(live(memory, tokens, theirs)) == 8
+    memory.shut()
+
+
+def test_a_restarted_worker_serves_yesterdays_prefixes_from_disk(tmp_path: Path) -> None:
+    memory = tiered(tmp_path, blocks=4, host=4, disk=20)
+    live(memory, [1] * 17)
+    assert memory.shut() == 4
+    memory = tiered(tmp_path, blocks=4, host=4, disk=20)
+    assert live(memory, [1] * 17) == (0, 0, 16)
+    assert live(memory, [1] * 17, [Span(0, GLOBEX)]) == (0, 0, 0)
+    assert sum(live(memory, [1] * 17)) == 16
+    memory.shut()
+
+
+@pytest.mark.parametrize("damage", ["corrupt", "remove", "truncate"])
+def test_a_damaged_file_is_a_miss_from_that_block_on(tmp_path: Path, damage: str) -> None:
+    memory = tiered(tmp_path, blocks=4, host=0, disk=20)
+    live(memory, [1] * 17)
+    memory.shut()
+    third = BlockChain.of([1] * 16, ACME, BLOCK).hashes[2].hex()
+    (path,) = [path for path in tmp_path.rglob("*") if third in path.name]
+    if damage == "remove":
+        path.unlink()
+    elif damage == "truncate":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        raw = bytearray(path.read_bytes())
+        raw[-20] ^= 1
+        path.write_bytes(raw)
+    memory = tiered(tmp_path, blocks=4, host=0, disk=20)
+    assert live(memory, [1] * 17) == (0, 0, 8)
+    assert live(memory, [1] * 17) == (16, 0, 0)
+    memory.shut()
+
+
+def test_a_block_is_not_loaded_when_computing_it_is_quicker(tmp_path: Path) -> None:
+    memory = tiered(tmp_path, blocks=2, host=4, disk=0)
+    live(memory, [1] * 9)
+    live(memory, [2] * 9)
+    memory.prefill_tps = 1e12
+    assert live(memory, [1] * 9) == (0, 0, 0)
+    live(memory, [2] * 9)
+    memory.prefill_tps = 10.0
+    assert sum(live(memory, [1] * 9)) == 8
+    memory.shut()
+
+
+def test_a_lease_outlives_what_was_used_later_and_a_low_one_goes_first(tmp_path: Path) -> None:
+    clock = Clock()
+    memory = tiered(tmp_path, blocks=4, host=0, disk=0, clock=clock)
+    keep = Retention([RetentionRange(90, 60_000)], "agent")
+    live(memory, [1] * 9, retention=keep)
+    for other in range(2, 8):
+        live(memory, [other] * 9)
+    assert live(memory, [1] * 9) == (8, 0, 0)
+    clock.now += 61
+    for other in range(2, 8):
+        live(memory, [other] * 9)
+    assert live(memory, [1] * 9) == (0, 0, 0)
+    tally = memory.leases.tallies()["acme"]
+    assert (tally.kept, tally.broken) == (2, 0)
+    memory.shut()
+
+
+def test_the_next_turn_supersedes_the_last_and_release_ends_it(tmp_path: Path) -> None:
+    memory = tiered(tmp_path, blocks=6, host=0, disk=0)
+    keep = Retention([RetentionRange(90, 60_000)], "agent")
+    live(memory, [1] * 5, retention=keep)
+    live(memory, [1] * 4 + [2] * 9, retention=keep)
+    assert memory.leases.tallies()["acme"].leased == 3
+    assert memory.release("acme", "agent", array("I", [1] * 4 + [2] * 8), PUBLIC) == 3
+    assert memory.leases.tallies()["acme"].leased == 0
+    for other in range(3, 6):
+        live(memory, [other] * 9)
+    assert live(memory, [1] * 4 + [2] * 9) == (0, 0, 0)
+    memory.shut()
+
+
+def test_a_pool_full_of_leases_still_admits_new_work(tmp_path: Path) -> None:
+    memory = tiered(tmp_path, blocks=2, host=0, disk=0)
+    live(memory, [1] * 9, retention=Retention([RetentionRange(100, 600_000)]))
+    assert live(memory, [2] * 9) == (0, 0, 0)
+    assert live(memory, [2] * 9) == (8, 0, 0)
+    assert memory.leases.tallies()["acme"].broken == 2
+    memory.shut()
+
+
+def test_below_the_gate_a_block_is_not_copied_down(tmp_path: Path) -> None:
+    memory = tiered(tmp_path, blocks=2, host=4, disk=4)
+    live(memory, [1] * 9, retention=Retention([RetentionRange(5, 600_000)]))
+    live(memory, [2] * 9)
+    assert memory.tiers.host.free == memory.tiers.host.total
+    assert live(memory, [1] * 9) == (0, 0, 0)
+    memory.shut()

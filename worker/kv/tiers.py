@@ -1,0 +1,280 @@
+"""Device, host and disk: where a block is, where it goes when room is needed, and what that costs."""
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from cacheplane.wire import Tier
+from worker.kv.disk import DiskTier
+from worker.kv.events import EventLog
+from worker.kv.eviction import EvictionQueue, Rank
+from worker.kv.host import HostState, HostTier
+from worker.kv.leases import LeaseBook
+from worker.kv.pool import BlockPool
+from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
+from worker.kv.record import DiskRecord
+from worker.kv.slots import Slots
+
+
+@dataclass(slots=True)
+class Moves:
+    """Blocks that went from one tier to the next since the start, and those that left memory for good."""
+
+    offloaded: int = 0
+    written: int = 0
+    promoted: int = 0
+    lost: int = 0
+
+
+class Tiers:
+    """Gives out device blocks, and moves others down to make room.
+
+    gate   effective priority that a block needs to be copied to host or disk when its last copy would go
+
+    A block leaves a tier leaves first, by effective priority and then recency, and never while a sequence stands on it
+    or below it. Its last copy goes down one tier when its priority passes the gate; otherwise it is forgotten, with
+    everything below it, since a block without its beginning can't be found. Only the engine's thread calls.
+    """
+
+    def __init__(
+        self,
+        tree: RadixTree,
+        slots: Slots,
+        pool: BlockPool,
+        host: HostTier,
+        disk: DiskTier,
+        leases: "LeaseBook[Node]",
+        events: EventLog,
+        *,
+        gate: int,
+        spoil_freed: bool = False,
+    ) -> None:
+        self.pool, self.host, self.disk, self.leases = pool, host, disk, leases
+        self.moves = Moves()
+        self._tree, self._slots, self._events = tree, slots, events
+        self._gate = gate
+        self._spoil_freed = spoil_freed
+        self._device_queue = EvictionQueue(_leaves_device, self._rank)
+        self._host_queue = EvictionQueue(self._leaves_host, self._rank)
+        self._on_disk: dict[bytes, Node] = {}
+        self._writing: list[tuple[Node, Future[bool]]] = []
+
+    def offer(self, node: Node) -> None:
+        """The node may have become one that can go."""
+        self._device_queue.offer(node)
+        self._host_queue.offer(node)
+
+    def device_block(self) -> int | None:
+        """A block in state FILLING; something else is moved down for it if need be. None when nothing can go."""
+        block = self.pool.take()
+        if block is None and self._evict_device():
+            block = self.pool.take()
+        return block
+
+    def place(self, node: Node, block: int) -> None:
+        """The node's KV has been copied into this block."""
+        self.pool.ready(block)
+        node.block = block
+        assert node.parent is not None
+        node.parent.device_children += 1
+        self._events.stored(node, Tier.DEVICE)
+        self.offer(node)
+
+    def poll(self) -> None:
+        """Takes note of what the disk has finished, and of leases that have ended."""
+        dropped = self.disk.take_dropped()  # first: of a block that is stored and dropped meanwhile we hear next time
+        still: list[tuple[Node, Future[bool]]] = []
+        for node, future in self._writing:
+            if not future.done():
+                still.append((node, future))
+            elif node.disk == OnDisk.WRITING:
+                self._written(node, stored=future.result())
+        self._writing = still
+        for digest in dropped:
+            self._dropped(digest)
+        for node in self.leases.due():
+            self.offer(node)
+
+    def adopt(self, records: list[DiskRecord]) -> None:
+        """Takes over what an earlier run left on disk; records come parents first."""
+        nodes: dict[bytes | None, Node] = {None: self._tree.root}
+        for record in records:
+            node = self._tree.insert(nodes[record.parent], record.edge, record.digest)
+            nodes[record.digest] = node
+            node.disk = OnDisk.WRITING
+            self._written(node, stored=True)
+
+    def keep_all(self) -> int:
+        """Writes to disk what only memory has, parents first, before the process ends; returns how many blocks."""
+        count = 0
+        for node in list(self._tree.walk()):
+            parent = node.parent
+            rooted = parent is self._tree.root or (parent is not None and parent.disk != OnDisk.ABSENT)
+            if node.resident and node.disk == OnDisk.ABSENT and rooted:
+                count += self._to_disk(node) or (self._wait_for_disk() and self._to_disk(node))
+        return count
+
+    def forget(self, node: Node, reason: str) -> None:
+        """Takes a node and everything below it out of every tier. Nobody stands on it."""
+        for lost in [*reversed(list(self._tree.walk(node))), node]:
+            self._forget_one(lost, reason)
+
+    def released(self, nodes: list[Node]) -> None:
+        """Nobody stands on these any more, deepest first: they may go, and those that are nowhere go now."""
+        for node in nodes:
+            if node.parent is None:
+                continue
+            if node.resident:
+                self.offer(node)
+            else:
+                self._settle(node)
+
+    def check(self) -> None:
+        """The books of all tiers; RuntimeError when they do not balance."""
+        self.pool.check()
+        self.host.check()
+        self.disk.check()
+        nodes = list(self._tree.walk())
+        _expect_all(sorted(n.block for n in nodes if n.block != NOWHERE), self.pool.total - self.pool.free, "device")
+        _expect_all(sorted(n.host for n in nodes if n.host != NOWHERE), self.host.total - self.host.free, "host")
+        for node in nodes:
+            if _leaves_device(node) and not self._device_queue.waits(node):
+                raise RuntimeError("tiers: a leaf on the device is not offered for eviction")
+            if self._leaves_host(node) and not self._host_queue.waits(node):
+                raise RuntimeError("tiers: a leaf on host is not offered for eviction")
+
+    def _evict_device(self) -> bool:
+        """Frees one device block; False when nobody can go."""
+        node = self._device_queue.take()
+        if node is None:
+            return False
+        reason = "evicted"
+        if node.host == NOWHERE and node.disk == OnDisk.ABSENT and self.leases.priority(node) >= self._gate:
+            reason = "offloaded" if self._to_host(node) or self._to_disk(node) else reason
+        self._leave_device(node, reason)
+        self._settle(node)
+        return True
+
+    def _rank(self, node: Node) -> Rank:
+        return self.leases.priority(node), node.last_used
+
+    def _leaves_host(self, node: Node) -> bool:
+        return (
+            node.host != NOWHERE
+            and not (node.users or node.host_children or node.device_children)
+            and self.host.state(node.host) == HostState.READY
+        )
+
+    def _to_host(self, node: Node) -> bool:
+        """Copies a block from the device to host; False when no room can be made there."""
+        index = self.host.take()
+        if index is None and self._evict_host():
+            index = self.host.take()
+        if index is None:
+            return False
+        self.host.write(index, *self._slots.block(node.block))
+        self.host.ready(index)
+        node.host = index
+        assert node.parent is not None
+        node.parent.host_children += 1
+        self.moves.offloaded += 1
+        self._events.stored(node, Tier.HOST)
+        return True
+
+    def _evict_host(self) -> bool:
+        node = self._host_queue.take()
+        if node is None:
+            return False
+        if node.block == NOWHERE and node.disk == OnDisk.ABSENT and self.leases.priority(node) >= self._gate:
+            self._to_disk(node)
+        self._leave_host(node, "offloaded" if node.disk != OnDisk.ABSENT else "evicted")
+        self._settle(node)
+        return True
+
+    def _to_disk(self, node: Node) -> bool:
+        """Hands a copy to the disk tier, which owns it from then on. False when it takes none now."""
+        assert node.parent is not None
+        record = DiskRecord(node.digest, node.parent.digest or None, node.edge)
+        if node.host != NOWHERE:
+            future = self.disk.store(record, *self.host.read(node.host))
+            self.host.done(node.host)
+        else:
+            future = self.disk.store(record, *self._slots.block(node.block))
+        if future.done() and not future.result():
+            return False
+        node.disk = OnDisk.WRITING
+        self._writing.append((node, future))
+        return True
+
+    def _wait_for_disk(self) -> bool:
+        """Waits until the block that was handed over first is written; False when none is on its way."""
+        if not self._writing:
+            return False
+        self._writing[0][1].result()
+        self.poll()
+        return True
+
+    def _written(self, node: Node, *, stored: bool) -> None:
+        node.disk = OnDisk.PRESENT if stored else OnDisk.ABSENT
+        if stored:
+            self.moves.written += 1
+            self._on_disk[node.digest] = node
+            self._events.stored(node, Tier.DISK)
+        else:
+            self._settle(node)
+
+    def _dropped(self, digest: bytes) -> None:
+        node = self._on_disk.pop(digest, None)
+        if node is not None:
+            node.disk = OnDisk.ABSENT
+            self._events.removed(node, Tier.DISK, "evicted")
+            self._settle(node)
+
+    def _leave_device(self, node: Node, reason: str) -> None:
+        self.pool.give_back(node.block)
+        if self._spoil_freed:
+            self._slots.spoil(node.block)
+        node.block = NOWHERE
+        assert node.parent is not None
+        node.parent.device_children -= 1
+        self._events.removed(node, Tier.DEVICE, reason)
+        self.offer(node.parent)
+        self._host_queue.offer(node)
+
+    def _leave_host(self, node: Node, reason: str) -> None:
+        self.host.give_back(node.host)
+        if self._spoil_freed:
+            self.host.spoil(node.host)
+        node.host = NOWHERE
+        assert node.parent is not None
+        node.parent.host_children -= 1
+        self._events.removed(node, Tier.HOST, reason)
+        self._host_queue.offer(node.parent)
+
+    def _settle(self, node: Node) -> None:
+        """Forgets a node that no tier has any more, unless a sequence stands on it: then it goes when that ends."""
+        if not node.resident and not node.users and node.parent is not None:
+            self.forget(node, "orphaned")
+
+    def _forget_one(self, node: Node, reason: str) -> None:
+        if node.block != NOWHERE:
+            self._leave_device(node, reason)
+        if node.host != NOWHERE:
+            self._leave_host(node, reason)
+        if node.disk == OnDisk.PRESENT:
+            self._events.removed(node, Tier.DISK, reason)
+            del self._on_disk[node.digest]
+        if node.disk != OnDisk.ABSENT:
+            self.disk.remove(node.digest)
+            node.disk = OnDisk.ABSENT
+        self.moves.lost += 1
+        self.leases.forgotten(node)
+        self._tree.remove(node)
+
+
+def _leaves_device(node: Node) -> bool:
+    return node.block != NOWHERE and not (node.users or node.device_children)
+
+
+def _expect_all(indices: list[int], used: int, tier: str) -> None:
+    if len(set(indices)) != len(indices) or len(indices) != used:
+        raise RuntimeError(f"tiers: blocks in the tree and blocks in use differ on {tier}")
