@@ -19,7 +19,7 @@ from worker.config import ConfigError, WorkerConfig, parse
 from worker.engine import Engine
 from worker.gguf import GGUF, GGUFError
 from worker.grammar import GrammarCompiler
-from worker.kv import BlockPool, KVMemory, Slots
+from worker.kv import BlockPool, KVLimits, KVMemory, Slots
 from worker.model import Model, fingerprint
 from worker.publisher import EventPublisher
 from worker.scheduler import Scheduler
@@ -50,6 +50,7 @@ class WorkerProcess:
         began = time.perf_counter()
         service = _build(config, secrets.randbits(63), self._on_crash)
         self._service, self._engine, self._publisher = service, service.engine, service.publisher
+        self._memory = service.engine.memory
         self._app = WorkerApp(service)
         info = service.info
         self._log.info("loaded", model=info.name, dtype=info.kv_dtype, seconds=round(time.perf_counter() - began, 2))
@@ -67,6 +68,9 @@ class WorkerProcess:
             self._service.state = "draining"
             self._engine.stop()
             self._publisher.stop()
+            if self.crashed is None:  # after a crash nobody can say that what memory holds is whole
+                kept = await asyncio.to_thread(self._memory.shut)
+                self._log.info("stopped", kept_blocks=kept)
 
     def _on_crash(self, error: BaseException) -> None:
         # Only the type and the places: a message or a local variable could carry what a request said.
@@ -89,13 +93,25 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     slots = Slots(
         model.kv_shape, slots=config.slots, context=context, blocks=config.blocks, block_size=config.block_size
     )
-    memory = KVMemory(slots, BlockPool(config.blocks))
+    mark = fingerprint(gguf, dtype)
+    memory = KVMemory(slots, BlockPool(config.blocks), _kv_limits(config, mark))
     scheduler = Scheduler(memory, budget=config.chunk_tokens, max_waiting=config.max_waiting)
     compiler = GrammarCompiler(vocabulary)
     publisher = EventPublisher(config.host, epoch)  # last: sockets that a failed start left open could hang its exit
     engine = Engine(model, vocabulary, memory, scheduler, context=context, publish=publisher.publish, on_crash=on_crash)
-    info = _model_info(config, epoch, gguf, vocabulary, context, dtype)
+    info = _model_info(config, epoch, gguf, vocabulary, context, dtype, mark)
     return Service(info, engine, compiler, publisher, config.token)
+
+
+def _kv_limits(config: WorkerConfig, mark: str) -> KVLimits:
+    return KVLimits(
+        host_bytes=config.host_mib << 20,
+        disk_bytes=config.disk_mib << 20,
+        folder=config.disk_folder,
+        fingerprint=mark,
+        gate=config.offload_priority,
+        lease_blocks=config.lease_blocks,
+    )
 
 
 def _dtype(choice: str) -> torch.dtype:
@@ -106,13 +122,19 @@ def _dtype(choice: str) -> torch.dtype:
 
 
 def _model_info(
-    config: WorkerConfig, epoch: int, gguf: GGUF, vocabulary: Vocabulary, context: int, dtype: torch.dtype
+    config: WorkerConfig,
+    epoch: int,
+    gguf: GGUF,
+    vocabulary: Vocabulary,
+    context: int,
+    dtype: torch.dtype,
+    mark: str,
 ) -> ModelInfo:
     return ModelInfo(
         worker_id=config.worker_id,
         epoch=epoch,
         name=config.name,
-        fingerprint=fingerprint(gguf, dtype),
+        fingerprint=mark,
         architecture=str(gguf.metadata["general.architecture"]),
         context_length=context,
         block_size=config.block_size,

@@ -23,6 +23,11 @@ class WorkerConfig:
     blocks: int
     slots: int
     chunk_tokens: int
+    host_mib: int
+    disk_mib: int
+    disk_folder: Path
+    offload_priority: int
+    lease_blocks: int
     max_waiting: int
     log_level: str
 
@@ -41,6 +46,10 @@ def parse(arguments: list[str]) -> WorkerConfig:
     for name in ("slots", "blocks", "threads", "context_length", "max_waiting"):
         if getattr(flags, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
+    if flags.host_mib < 0 or flags.disk_mib < 0 or flags.lease_blocks < 0:
+        raise ConfigError("--host-mib, --disk-mib and --lease-blocks must be 0 or more")
+    if not 0 <= flags.offload_priority <= 100:
+        raise ConfigError("--offload-priority must be from 0 to 100")
     return WorkerConfig(
         host=flags.host,
         port=flags.port,
@@ -55,6 +64,11 @@ def parse(arguments: list[str]) -> WorkerConfig:
         blocks=flags.blocks,
         slots=flags.slots,
         chunk_tokens=flags.chunk_tokens,
+        host_mib=flags.host_mib,
+        disk_mib=flags.disk_mib,
+        disk_folder=flags.disk_folder,
+        offload_priority=flags.offload_priority,
+        lease_blocks=flags.lease_blocks,
         max_waiting=flags.max_waiting,
         log_level=flags.log_level,
     )
@@ -85,6 +99,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--blocks", type=int, default=2048, help="KV blocks kept for reuse")
     parser.add_argument("--slots", type=int, default=8, help="sequences that run at once")
     parser.add_argument("--chunk-tokens", type=int, default=128, help="tokens computed in one step")
+    parser.add_argument("--host-mib", type=int, default=512, help="host memory for KV that left the device; 0 for none")
+    parser.add_argument("--disk-mib", type=int, default=0, help="disk for KV that left the host; 0 for none")
+    parser.add_argument("--disk-folder", type=Path, default=Path("kv"), help="where the disk tier keeps its files")
+    parser.add_argument(
+        "--offload-priority", type=int, default=20, help="least priority that is copied to host or disk, 0 to 100"
+    )
+    parser.add_argument("--lease-blocks", type=int, default=1024, help="blocks that one tag may have under lease")
     parser.add_argument("--max-waiting", type=int, default=256, help="sequences that may wait for a slot")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return parser

@@ -11,17 +11,20 @@ from typing import TypeVar
 
 from cacheplane.identity import Span
 from cacheplane.wire import NO_SEQ, Event, Snapshot
+from worker.batch import Batch
 from worker.grammar import Grammar, Landing
 from worker.kv import KVMemory
 from worker.model import Model, Row
-from worker.scheduler import Batch, Scheduler
+from worker.scheduler import Scheduler
 from worker.sequence import Emit, Job, Sequence
 from worker.tokenizer import Vocabulary
-from worker.wire import GenerateRequest, Occupancy, WorkerError
+from worker.wire import GenerateRequest, Occupancy, ReleaseRequest, WorkerError
 
 T = TypeVar("T")
 _SMOOTHING = 0.2  # weight of the newest measurement in the moving averages
 _MIN_MEASURED_PREFILL = 32  # tokens; smaller chunks measure overhead, not a rate
+_IDLE_SECONDS = 0.5
+_LOADING_SECONDS = 0.001  # between two looks at blocks that are on their way, when there is nothing else to do
 
 
 @dataclass(slots=True)
@@ -59,7 +62,7 @@ class Engine:
         self.counters = Counters()
         self._model = model
         self._vocabulary = vocabulary
-        self._memory = memory
+        self.memory = memory
         self._scheduler = scheduler
         self._landing = Landing(vocabulary)
         self._publish = publish
@@ -78,7 +81,7 @@ class Engine:
 
     @property
     def total_blocks(self) -> int:
-        return self._memory.pool.total
+        return self.memory.pool.total
 
     def start(self) -> None:
         self._thread.start()
@@ -87,11 +90,11 @@ class Engine:
         """Computes a meaningless prompt, before start: touches the weights and takes the first measurement of rates."""
         tokens = min(tokens, self.context - 1)
         began = time.perf_counter()
-        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self._memory.slots)
-        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self._memory.slots)
-        self.counters.prefill_tps = 2 * tokens / (time.perf_counter() - began)
+        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self.memory.slots)
+        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self.memory.slots)
+        self._set_prefill_rate(2 * tokens / (time.perf_counter() - began))
         began = time.perf_counter()
-        self._model.forward([0], [Row(0, tokens, 1)], self._memory.slots)
+        self._model.forward([0], [Row(0, tokens, 1)], self.memory.slots)
         self.counters.decode_step_ms = (time.perf_counter() - began) * 1000
         self.load = self._measure_load()
 
@@ -127,8 +130,7 @@ class Engine:
         job.sequences = [
             Sequence(job, index, self._vocabulary, self._landing, self.context) for index in range(request.n)
         ]
-        if not self._scheduler.add(job):
-            raise WorkerError(503, "overloaded", "the queue is full")
+        self._scheduler.add(job)
         self.counters.requests += 1
         self.counters.prompt_tokens += len(job.prompt)
 
@@ -154,22 +156,23 @@ class Engine:
         self._retire()
         return True
 
-    def release(self, tokens: list[int], spans: list[Span]) -> int:
+    def release(self, request: ReleaseRequest, spans: list[Span]) -> int:
         """On the engine's thread: see KVMemory.release."""
-        return self._memory.release(array("I", tokens), spans)
+        return self.memory.release(request.tag, request.session, array("I", request.tokens), spans)
 
     def clear(self) -> None:
         """On the engine's thread: forgets every block that no running sequence stands on."""
-        self._memory.clear()
+        self.memory.clear()
 
     def snapshot(self, epoch: int) -> Snapshot:
         """On the engine's thread: the tree, with the number of the last event message that it includes."""
         self._publish_events()
-        return Snapshot(epoch, self._published, self._memory.block_size, self._memory.snapshot())
+        return Snapshot(epoch, self._published, self.memory.block_size, self.memory.snapshot())
 
     def step(self) -> bool:
-        """One iteration; False when there was nothing to do."""
+        """One iteration; False when there was nothing to compute."""
         self._expire()
+        self.memory.poll()
         self._scheduler.admit()
         batch = self._scheduler.next_batch()
         if batch is not None:
@@ -188,25 +191,24 @@ class Engine:
             job.end(self.load)
 
     def _publish_events(self) -> None:
-        events = self._memory.take_events()
+        events = self.memory.take_events()
         if events:
             self._published = self._publish(events)
 
     def _measure_load(self) -> Occupancy:
         scheduler = self._scheduler
-        waiting = sum(sequence.pending for sequence in scheduler.waiting)
         prefill = [sequence.pending for sequence in scheduler.running if sequence.pending > 1]
         return Occupancy(
             waiting=len(scheduler.waiting),
             running=len(scheduler.running),
-            queued_prefill_tokens=waiting + sum(prefill),
+            queued_prefill_tokens=scheduler.waiting.tokens + sum(prefill),
             decode_sequences=len(scheduler.running) - len(prefill),
-            free_blocks=self._memory.pool.free,
+            free_blocks=self.memory.pool.free,
         )
 
     def _compute(self, batch: Batch) -> None:
         began = time.perf_counter()
-        logits = self._model.forward(batch.tokens, batch.rows, self._memory.slots).numpy()
+        logits = self._model.forward(batch.tokens, batch.rows, self.memory.slots).numpy()
         self._scheduler.computed(batch)
         wanted = [sequence for sequence, row in zip(batch.sequences, batch.rows, strict=True) if row.wanted]
         for sequence, scores in zip(wanted, logits, strict=True):
@@ -218,9 +220,12 @@ class Engine:
         counters.steps += 1
         counters.generated_tokens += sum(row.wanted for row in batch.rows)
         if prefill >= _MIN_MEASURED_PREFILL:
-            counters.prefill_tps = _average(counters.prefill_tps, prefill / seconds)
+            self._set_prefill_rate(_average(counters.prefill_tps, prefill / seconds))
         elif prefill == 0:
             counters.decode_step_ms = _average(counters.decode_step_ms, seconds * 1000)
+
+    def _set_prefill_rate(self, tokens_per_second: float) -> None:
+        self.counters.prefill_tps = self.memory.prefill_tps = tokens_per_second
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -239,7 +244,7 @@ class Engine:
             self._on_crash(error)
 
     def _idle(self) -> None:
-        self._wake.wait(0.5)
+        self._wake.wait(_LOADING_SECONDS if self._scheduler.loading else _IDLE_SECONDS)
         self._wake.clear()
 
 

@@ -7,10 +7,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from worker.engine import Engine
+from worker.kv.figures import KVFigures
 
 
-class _EngineCollector(Collector):
+class EngineCollector(Collector):
+    """kv: what the engine's thread said of its memory last; set before each scrape, since only that thread may look."""
+
     def __init__(self, engine: Engine) -> None:
+        self.kv: KVFigures | None = None
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
@@ -27,9 +31,28 @@ class _EngineCollector(Collector):
         yield GaugeMetricFamily("saltway_worker_blocks", "KV blocks in all", self._engine.total_blocks)
         yield GaugeMetricFamily("saltway_worker_prefill_tps", "Prefill tokens per second", counters.prefill_tps)
         yield GaugeMetricFamily("saltway_worker_decode_step_ms", "Decode step, in ms", counters.decode_step_ms)
+        if self.kv is not None:
+            yield from _of_memory(self.kv)
 
 
-def registry_of(engine: Engine) -> CollectorRegistry:
+def _of_memory(kv: KVFigures) -> Iterator[Metric]:
+    yield GaugeMetricFamily("saltway_worker_host_blocks", "KV blocks in host memory", kv.host_blocks)
+    yield GaugeMetricFamily("saltway_worker_disk_blocks", "KV blocks on disk", kv.disk_blocks)
+    moved = CounterMetricFamily("saltway_worker_moved_blocks", "KV blocks moved between tiers", labels=["move"])
+    for move in ("offloaded", "written", "promoted", "lost"):
+        moved.add_metric([move], getattr(kv, move))
+    yield moved
+    leases = CounterMetricFamily("saltway_worker_leases", "Leases on blocks by outcome", labels=["tag", "outcome"])
+    leased = GaugeMetricFamily("saltway_worker_leased_blocks", "Blocks under lease", labels=["tag"])
+    for tag, tally in kv.leases.items():
+        leased.add_metric([tag], tally.leased)
+        for outcome in ("granted", "refused", "kept", "broken"):
+            leases.add_metric([tag, outcome], getattr(tally, outcome))
+    yield leases
+    yield leased
+
+
+def registry_of(collector: EngineCollector) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(_EngineCollector(engine))
+    registry.register(collector)
     return registry

@@ -1,80 +1,84 @@
-"""Decides what the next step computes: every decoding sequence, and as much prefill as the token budget leaves."""
+"""Decides who holds a slot and what the next step computes: fair between tags, by rank within each."""
 
-from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterable
 
+from worker.batch import Batch, compose
+from worker.fairness import PREFILL, Fairness, reply_cost
 from worker.kv import KVMemory
-from worker.model import Row
+from worker.leaders import Leaders
 from worker.sequence import Job, Sequence
+from worker.waiting import WaitingQueue
+from worker.wire import Cached, WorkerError
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One step: rows[i] are the next tokens of sequences[i], rows of one token first; tokens of all in that order."""
-
-    sequences: list[Sequence]
-    rows: list[Row]
-    tokens: list[int]
-
-    @property
-    def prefill_tokens(self) -> int:
-        return sum(row.count for row in self.rows if row.count > 1)
+PROGRESS = 32  # tokens that a sequence gets further before it can lose its slot again, if it got anywhere at all
+_SLACK = 2  # budgets that a tag may be served ahead of another
+_WARY_PART = 2
+_WARY = 128  # steps for which budgets stay small after several tags had work; about half a minute on a CPU
 
 
 class Scheduler:
     """Waiting and running sequences of one worker.
 
     budget        tokens that one step may compute, decode and prefill together
-    max_waiting   sequences that may wait for a slot; beyond it `add` refuses
+    max_waiting   sequences that may wait for a slot; `add` refuses more
 
-    Decode comes first in every step, so a long prompt delays a running reply by at most one step of `budget` tokens.
+    Replies come first in every step, so a long prompt delays a running reply by at most one step of `budget` tokens.
+    Slots are shared evenly between the tags that want them: who has fewer takes one from who has more, whose
+    sequence goes back to wait with the tokens that it has. Its blocks stay in the tree, so it goes on by a hit.
     """
 
     def __init__(self, memory: KVMemory, *, budget: int, max_waiting: int) -> None:
         self._memory = memory
         self._budget = budget
-        self._max_waiting = max_waiting
-        self.waiting: deque[Sequence] = deque()
+        self.fairness = Fairness(_SLACK * budget)
+        self._leaders = Leaders(memory.block_size)
+        self.waiting = WaitingQueue(max_waiting)
         self.running: list[Sequence] = []
         self.jobs: dict[str, Job] = {}
+        self._loading: list[Sequence] = []
+        self._stopped: list[Job] = []
+        self._wary = 0
+        self.prefilled_tokens = 0
         self.reused_tokens = 0
+        self.preemptions = 0
 
-    def add(self, job: Job) -> bool:
-        """Queues a job; False when the queue is full."""
-        if len(self.waiting) + len(job.sequences) > self._max_waiting:
-            return False
+    @property
+    def loading(self) -> bool:
+        """Whether running sequences wait for their blocks to come from host or disk."""
+        return bool(self._loading)
+
+    def add(self, job: Job) -> None:
+        """Queues a job. WorkerError 503 when the queue is full, or its tag's part of the queue."""
+        count = len(job.sequences)
+        if self.waiting.is_full(count):
+            raise WorkerError(503, "overloaded", "the queue is full")
+        if self.waiting.is_full_for(job.tag, count):
+            raise WorkerError(503, "overloaded", "this tag's part of the queue is full")
         self.jobs[job.id] = job
-        self.waiting.extend(job.sequences)
-        return True
+        self.fairness.enter(job.tag)
+        for sequence in job.sequences:
+            self.waiting.push(sequence)
 
     def admit(self) -> None:
-        """Gives free slots to waiting sequences, first come first served."""
-        blocked: list[Sequence] = []
-        while self.waiting and self._memory.slots.free:
-            sequence = self.waiting.popleft()
-            if self._waits_for_sibling(sequence):
-                blocked.append(sequence)
-                continue
-            self._open(sequence)
-        self.waiting.extendleft(reversed(blocked))
+        """Gives slots to waiting sequences, free ones and those that others have to give up; starts what is loaded."""
+        for sequence in [sequence for sequence in self._loading if not _is_loading(sequence)]:
+            self._loading.remove(sequence)
+            self._begin(sequence)
+        while (next_one := self._next()) is not None:
+            self._open(next_one)
 
     def next_batch(self) -> Batch | None:
         """The next step's work, None when nothing runs."""
-        singles = [(sequence, 1) for sequence in self.running if sequence.pending == 1]
-        left = self._budget - len(singles)
-        chunks: list[tuple[Sequence, int]] = []
-        # Replies with several forced tokens go before prompts: a long prompt must not hold them up.
-        for sequence in sorted(self.running, key=lambda sequence: not sequence.prompt_computed):
-            if sequence.pending > 1 and left > 1:
-                count = min(sequence.pending, left)
-                chunks.append((sequence, count))
-                left -= count
-        return _batch(singles + chunks) if singles or chunks else None
+        ready = [sequence for sequence in self.running if sequence not in self._loading]
+        budget = self._step_budget()
+        assured = max(1, budget // (2 * self._memory.slots.total))
+        return compose(ready, budget, self._budget - budget, assured, self.fairness)
 
     def computed(self, batch: Batch) -> None:
         """The batch's KV is in the slots: counts it, and stores the blocks that became full."""
         for sequence, row in zip(batch.sequences, batch.rows, strict=True):
-            sequence.computed += row.count
+            self._charge(sequence, row.count)
+            sequence.move_on(row.count)
             assert sequence.holding is not None
             self._memory.extend(sequence.holding, sequence.tokens, sequence.computed)
 
@@ -82,48 +86,150 @@ class Scheduler:
         """Frees what finished sequences hold; returns the jobs whose last sequence has finished."""
         finished = [sequence for sequence in self.running if sequence.finished]
         for sequence in finished:
-            assert sequence.holding is not None
-            self._memory.close(sequence.holding)
-            sequence.holding = None
-        if finished:
-            self.running = [sequence for sequence in self.running if not sequence.finished]
-        if any(sequence.finished for sequence in self.waiting):
-            self.waiting = deque(sequence for sequence in self.waiting if not sequence.finished)
-        ended = [job for job in self.jobs.values() if all(sequence.finished for sequence in job.sequences)]
+            self._close(sequence)
+        touched = dict.fromkeys([*(sequence.job for sequence in finished), *self._stopped])
+        self._stopped = []
+        ended = [job for job in touched if all(sequence.finished for sequence in job.sequences)]
         for job in ended:
             del self.jobs[job.id]
+            self.fairness.leave(job.tag)
         return ended
 
     def stop(self, job: Job, reason: str) -> None:
         """Ends all sequences of a job; `retire` frees what they hold. A job that never had a slot starts here, cold."""
         if job.admitted is None:
-            job.start(cached=0)
+            job.start(Cached())
         for sequence in job.sequences:
+            if sequence.holding is None and not sequence.finished:
+                self.waiting.remove(sequence)
+                self._leaders.forget(sequence)
             sequence.finish(reason)
+        self._stopped.append(job)
 
-    def _waits_for_sibling(self, sequence: Sequence) -> bool:
-        """Later choices of a request wait until the first has computed the prompt, and then find it in the tree."""
-        first = sequence.job.sequences[0]
-        return sequence is not first and sequence.job.store and not first.prompt_computed and not first.finished
+    def preempt(self, sequence: Sequence) -> None:
+        """A running sequence goes back to wait, with all its tokens; what is stored of it stays in the tree."""
+        self._memory.close(sequence.pause(PROGRESS))
+        self.running.remove(sequence)
+        self.fairness[sequence.job.tag].slots -= 1
+        self.waiting.push(sequence)
+        self.preemptions += 1
+
+    # Slots
+
+    def _next(self) -> Sequence | None:
+        """The waiting sequence that gets a slot now; there is one for it, if need be taken from another."""
+        heads = self._heads()
+        order = self.fairness.line_up(sorted(heads, key=lambda tag: heads[tag].rank))
+        if not order or self._memory.slots.free:
+            return heads[order[0]] if order else None
+        held = self._held()
+        for tag in order:
+            victim = self._victim_elsewhere(tag, held) or _victim_at_home(heads[tag], held)
+            if victim is not None:
+                self.preempt(victim)
+                return heads[tag]
+        return None
+
+    def _heads(self) -> dict[str, Sequence]:
+        """Of each tag the first that has not better wait for another one's blocks."""
+        heads: dict[str, Sequence] = {}
+        ahead = [sequence for sequence in self.running if sequence.prefilling]
+        for tag, line in self.waiting.lines.items():
+            for sequence in line:
+                if not self._leaders.make_wait(sequence, ahead, self.prefilled_tokens):
+                    heads[tag] = sequence
+                    break
+        return heads
+
+    def _held(self) -> dict[str, list[Sequence]]:
+        """Running sequences by tag; the tag with the most slots comes first, then the most served."""
+        held: dict[str, list[Sequence]] = {}
+        for sequence in self.running:
+            held.setdefault(sequence.job.tag, []).append(sequence)
+        return {tag: held[tag] for tag in self.fairness.richest(held)}
+
+    def _victim_elsewhere(self, tag: str, held: dict[str, list[Sequence]]) -> Sequence | None:
+        """Of the richest tag that has to give up a slot to this one."""
+        for rich in held:
+            if self.fairness.outweighs(tag, rich):
+                victim = _worst(held[rich])
+            elif self.fairness.takes_turns(tag, rich):
+                victim = _worst(sequence for sequence in held[rich] if sequence.stay >= PROGRESS)
+            else:
+                break  # nor has one that is less rich
+            if victim is not None:
+                return victim
+        return None
 
     def _open(self, sequence: Sequence) -> None:
-        job = sequence.job
+        job, account = sequence.job, self.fairness[sequence.job.tag]
         holding = self._memory.open(sequence.tokens, job.spans, store=job.store)
         assert holding is not None  # a slot was free
-        sequence.holding = holding
-        sequence.computed = holding.reused
+        self.waiting.remove(sequence)
+        self._leaders.forget(sequence)
+        # In full, cached or not (see Account.asked); choices of one request share their prompt if it is stored.
+        if not sequence.protected and (sequence.index == 0 or not job.store):
+            account.asked += PREFILL * len(job.prompt)
+        account.slots += 1
+        sequence.take(holding)
         self.running.append(sequence)
-        if job.admitted is None:
-            self.reused_tokens += holding.reused
-            job.start(holding.reused)
+        if holding.loading:
+            self._loading.append(sequence)
+        else:
+            self._begin(sequence)
 
-
-def _batch(work: list[tuple[Sequence, int]]) -> Batch:
-    rows: list[Row] = []
-    tokens: list[int] = []
-    for sequence, count in work:
+    def _begin(self, sequence: Sequence) -> None:
+        """All that it reuses is in its slot."""
+        sequence.begin()
         assert sequence.holding is not None
-        start = sequence.computed
-        rows.append(Row(sequence.holding.slot, start, count, wanted=count == sequence.pending))
-        tokens.extend(sequence.tokens[start : start + count])
-    return Batch([sequence for sequence, _ in work], rows, tokens)
+        if sequence.job.admitted is None:
+            self.reused_tokens += sequence.holding.reused
+            sequence.job.start(sequence.holding.cached)
+
+    def _close(self, sequence: Sequence) -> None:
+        job = sequence.job
+        assert sequence.holding is not None
+        self._memory.close(sequence.holding, job.tag, job.retention)
+        sequence.holding = None
+        self.running.remove(sequence)
+        self.fairness[job.tag].slots -= 1
+        if sequence in self._loading:
+            self._loading.remove(sequence)
+
+    # Budgets and accounts
+
+    def _step_budget(self) -> int:
+        """Small while several tags are about, so that a request that comes has a short step to wait for."""
+        if self.fairness.busy > 1:
+            self._wary = _WARY
+        elif self._wary:
+            self._wary -= 1
+        return max(self._budget // _WARY_PART, 2 * self._memory.slots.total) if self._wary else self._budget
+
+    def _charge(self, sequence: Sequence, count: int) -> None:
+        account, end = self.fairness[sequence.job.tag], sequence.computed + count
+        if sequence.prefilling:
+            account.computed += PREFILL * count
+            self.prefilled_tokens += count
+        else:
+            account.computed += reply_cost(count, end)
+        # What is computed again after a preemption was charged when it was new.
+        fresh = end - max(sequence.furthest, len(sequence.job.prompt))
+        if fresh > 0:
+            account.asked += reply_cost(fresh, end)
+
+
+def _victim_at_home(sequence: Sequence, held: dict[str, list[Sequence]]) -> Sequence | None:
+    """Of the same tag, when it has lower priority and has not caught up by waiting."""
+    lower = (one for one in held.get(sequence.job.tag, ()) if one.job.priority < sequence.job.priority)
+    return _worst(one for one in lower if one.rank > sequence.rank)
+
+
+def _worst(sequences: Iterable[Sequence]) -> Sequence | None:
+    """Lowest priority or youngest; who stores nothing comes last, since it would have to start all over."""
+    found = [one for one in sequences if one.is_safe_to_stop and not _is_loading(one)]
+    return max(found, key=lambda one: (one.job.store, one.rank), default=None)
+
+
+def _is_loading(sequence: Sequence) -> bool:
+    return sequence.holding is not None and sequence.holding.loading

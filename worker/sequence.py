@@ -18,10 +18,15 @@ from worker.wire import Cached, Delta, End, Finish, Frame, GenerateRequest, Occu
 Emit = Callable[[Frame], None]
 
 
+_HEAD_START = 1.0  # seconds that a request of one priority more may come later and still be served first
+
+
 class Job:
     """One request from its arrival to its last frame.
 
     deadline   on the monotonic clock, seconds
+    rank       place within its tag, lowest first: the arrival, in seconds, less a head start for priority. So a
+               request ages as it waits: later ones of higher priority pass it for as long as their head start only
     emit       takes frames; called on the engine's thread
     """
 
@@ -31,20 +36,24 @@ class Job:
         self.store = request.store
         self.prompt = array("I", request.tokens)
         self.spans = [Span(span.start, Namespace.from_hex(span.namespace)) for span in request.spans]
+        self.namespaces = {span.start: span.namespace for span in self.spans}
+        self.retention = request.retention
         self.params = request.sampling
         self.seed = request.sampling.seed if request.sampling.seed is not None else time.time_ns()
         self.grammars = grammars
         self.emit = emit
         self.arrived = time.monotonic()
+        self.priority = request.priority
+        self.rank = self.arrived - _HEAD_START * request.priority
         self.deadline = self.arrived + request.deadline_ms / 1000
         self.admitted: float | None = None
         self.first_token: float | None = None
         self.sequences: list[Sequence] = []
 
-    def start(self, cached: int) -> None:
-        """The first sequence has a slot, with this many prompt tokens already computed."""
+    def start(self, cached: Cached) -> None:
+        """The first sequence has a slot, with these prompt tokens already computed."""
         self.admitted = time.monotonic()
-        self.emit(Start(len(self.prompt), Cached(device=cached), (self.admitted - self.arrived) * 1000))
+        self.emit(Start(len(self.prompt), cached, (self.admitted - self.arrived) * 1000))
 
     def end(self, load: Occupancy) -> None:
         """All sequences have ended; load is what the engine has left to do."""
@@ -58,16 +67,23 @@ class Job:
 class Sequence:
     """One choice of a request: its tokens, how many of them are computed, and how the next is chosen.
 
-    tokens     prompt and generated tokens
-    computed   tokens whose KV is in the slot; the rest is pending
+    It may lose its slot and get another: then its reply pauses, and goes on as if nothing had happened.
+
+    tokens      prompt and generated tokens
+    computed    tokens whose KV is in the slot; the rest is pending
+    furthest    the most that was ever computed
+    protected   it may not lose what it computes in its slot before so many are computed
     """
 
     def __init__(self, job: Job, index: int, vocabulary: Vocabulary, landing: Landing, context: int) -> None:
         params = job.params
         self.job = job
         self.index = index
+        self.rank = (job.rank, index)
         self.tokens = array("I", job.prompt)
         self.computed = 0
+        self.furthest = 0
+        self.protected = 0
         self.holding: Holding | None = None
         self.finished: str | None = None
         self._vocabulary = vocabulary
@@ -78,6 +94,8 @@ class Sequence:
         self._stop_ids = set(params.stop_ids) | (set() if params.ignore_eos else set(vocabulary.stop_ids))
         self._limit = min(params.max_tokens, context - len(job.prompt))
         self._room = landing_room(self._limit)
+        self._known = len(self.tokens)  # when it got its slot
+        self._began = 0
 
     @property
     def pending(self) -> int:
@@ -89,8 +107,44 @@ class Sequence:
         return len(self.tokens) - len(self.job.prompt)
 
     @property
-    def prompt_computed(self) -> bool:
-        return self.computed >= len(self.job.prompt)
+    def prefilling(self) -> bool:
+        """Whether it computes what it came with to its slot; after that, what it generates."""
+        return self.computed < self._known
+
+    @property
+    def stay(self) -> int:
+        """Tokens computed since it got its slot."""
+        return self.computed - self._began
+
+    @property
+    def is_safe_to_stop(self) -> bool:
+        """Whether losing its slot again would not undo its progress: it has made enough, or none in this slot."""
+        return self.computed >= self.protected or self.stay == 0
+
+    def take(self, holding: Holding) -> None:
+        """It has a slot, which may not be loaded yet."""
+        self.holding = holding
+        self._known = len(self.tokens)
+
+    def begin(self) -> None:
+        """Its slot is loaded."""
+        assert self.holding is not None
+        self.computed = self._began = self.holding.reused
+        self.furthest = max(self.furthest, self.computed)
+
+    def move_on(self, count: int) -> None:
+        """The next `count` tokens are computed."""
+        self.computed += count
+        self.furthest = max(self.furthest, self.computed)
+
+    def pause(self, progress: int) -> Holding:
+        """It loses its slot, and is safe in its next one until it is `progress` tokens further than ever."""
+        holding = self.holding
+        assert holding is not None
+        self.protected = self.furthest + progress
+        self.holding = None
+        self.computed = 0
+        return holding
 
     def advance(self, logits: Logits) -> None:
         """Chooses the next token, takes the forced ones behind it, and emits what became final."""

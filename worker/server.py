@@ -12,10 +12,10 @@ from prometheus_client import generate_latest
 from starlette.types import Receive, Scope, Send
 
 from cacheplane.identity import Namespace, Span
-from cacheplane.wire import encode_snapshot
+from cacheplane.wire import Tier, encode_snapshot
 from worker.engine import Engine
 from worker.grammar import Grammar, GrammarCompiler
-from worker.metrics import registry_of
+from worker.metrics import EngineCollector, registry_of
 from worker.publisher import EventPublisher
 from worker.sequence import Emit
 from worker.wire import (
@@ -58,7 +58,8 @@ class WorkerApp:
         self._service = service
         self._engine = service.engine
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="grammar")
-        self._metrics = registry_of(service.engine)
+        self._collector = EngineCollector(service.engine)
+        self._metrics = registry_of(self._collector)
         self._queues: set[asyncio.Queue[Frame | None]] = set()
         self._arriving: list[int] = []  # prompt lengths of requests that the engine has not taken up yet
         self._routes: dict[tuple[str, str], Callable[[Receive, Send], Awaitable[None]]] = {
@@ -126,10 +127,13 @@ class WorkerApp:
             step=counters.steps,
             pub=self._service.publisher.pub,
             replay=self._service.publisher.replay,
+            host_tps=self._engine.memory.load_tps(Tier.HOST),
+            disk_tps=self._engine.memory.load_tps(Tier.DISK),
         )
         await _reply(send, msgspec.json.encode(report))
 
     async def _scrape(self, _receive: Receive, send: Send) -> None:
+        self._collector.kv = await asyncio.wrap_future(self._engine.call(self._engine.memory.figures))
         await _reply(send, generate_latest(self._metrics), kind=b"text/plain; version=0.0.4")
 
     async def _snapshot(self, _receive: Receive, send: Send) -> None:
@@ -145,7 +149,7 @@ class WorkerApp:
     async def _release(self, receive: Receive, send: Send) -> None:
         request = _decode(await _body(receive), ReleaseRequest)
         spans = _spans(request.spans, self._service.info.block_size)
-        blocks = await asyncio.wrap_future(self._engine.call(lambda: self._engine.release(request.tokens, spans)))
+        blocks = await asyncio.wrap_future(self._engine.call(lambda: self._engine.release(request, spans)))
         await _reply(send, msgspec.json.encode({"released_blocks": blocks}))
 
     async def _generate(self, receive: Receive, send: Send) -> None:

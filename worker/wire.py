@@ -53,10 +53,30 @@ _Tokens = Annotated[list[_TokenId], Meta(min_length=1, max_length=1 << 21)]
 _Spans = Annotated[list[SpanWire], Meta(min_length=1, max_length=64)]
 
 
+class RetentionRange(msgspec.Struct, frozen=True):
+    """How long, and how firmly, to keep the blocks of tokens start .. end - 1 (end None: all that follow).
+
+    ttl_ms   counted from the moment when no running sequence uses a block any more
+    """
+
+    priority: Annotated[int, Meta(ge=0, le=100)]
+    ttl_ms: Annotated[int, Meta(ge=0, le=7 * 24 * 3600 * 1000)]
+    start: Annotated[int, Meta(ge=0)] = 0
+    end: Annotated[int, Meta(ge=0)] | None = None
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """A lease, taken when the request ends; it takes the place of the last lease of the same tag and session."""
+
+    ranges: Annotated[list[RetentionRange], Meta(min_length=1, max_length=16)]
+    session: Annotated[str, Meta(max_length=256)] = ""
+
+
 class GenerateRequest(msgspec.Struct, frozen=True):
     """POST /generate.
 
     tag       opaque, serves fairness
+    priority  among requests of the same tag, higher first; one that waits catches up
     grammar   a Lark grammar of llguidance
     store     False leaves no block behind
     """
@@ -70,6 +90,8 @@ class GenerateRequest(msgspec.Struct, frozen=True):
     grammar: Annotated[str, Meta(max_length=1 << 20)] | None = None
     deadline_ms: Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)] = 600_000
     store: bool = True
+    retention: Retention | None = None
+    priority: Annotated[int, Meta(ge=0, le=100)] = 50
 
 
 class AbortRequest(msgspec.Struct, frozen=True):
@@ -79,10 +101,12 @@ class AbortRequest(msgspec.Struct, frozen=True):
 
 
 class ReleaseRequest(msgspec.Struct, frozen=True):
-    """POST /release: the owner of this prefix will not come back to it."""
+    """POST /release: the owner of this prefix will not come back to it. session: whose lease ends, if it has one."""
 
     tokens: _Tokens
     spans: _Spans
+    tag: Annotated[str, Meta(max_length=128)] = ""
+    session: Annotated[str, Meta(max_length=256)] = ""
 
 
 class Cached(msgspec.Struct, frozen=True):
@@ -186,7 +210,10 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """GET /load: what placement needs. Rates are moving averages; 0 until the first measurement."""
+    """GET /load: what placement needs. Rates are moving averages; 0 until the first measurement.
+
+    host_tps, disk_tps   tokens a second that are loaded back from there
+    """
 
     worker_id: str
     epoch: int
@@ -202,6 +229,8 @@ class Load(msgspec.Struct, frozen=True):
     step: int
     pub: str
     replay: str
+    host_tps: float = 0.0
+    disk_tps: float = 0.0
 
 
 class WorkerError(Exception):

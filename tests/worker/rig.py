@@ -8,7 +8,7 @@ from cacheplane.identity import Namespace
 from cacheplane.wire import Event
 from worker.engine import Engine
 from worker.grammar import Grammar
-from worker.kv import BlockPool, KVMemory, Slots
+from worker.kv import BlockPool, KVLimits, KVMemory, Slots
 from worker.model import Model
 from worker.scheduler import Scheduler
 from worker.tokenizer import Vocabulary
@@ -29,6 +29,8 @@ def ask(
     store: bool = True,
     deadline_ms: int = 600_000,
     sampling: Sampling | None = None,
+    tag: str = "",
+    priority: int = 50,
 ) -> GenerateRequest:
     """A request; greedy, four tokens and no early end unless `sampling` says otherwise."""
     return GenerateRequest(
@@ -39,6 +41,8 @@ def ask(
         n=n,
         store=store,
         deadline_ms=deadline_ms,
+        tag=tag,
+        priority=priority,
     )
 
 
@@ -106,9 +110,10 @@ class Rig:
         blocks: int = 64,
         budget: int = 32,
         max_waiting: int = 32,
+        limits: KVLimits | None = None,
     ) -> None:
         tensors = Slots(model.kv_shape, slots=slots, context=context, blocks=blocks, block_size=BLOCK)
-        self.memory = KVMemory(tensors, BlockPool(blocks), spoil_freed=True)
+        self.memory = KVMemory(tensors, BlockPool(blocks), limits, spoil_freed=True)
         self.scheduler = Scheduler(self.memory, budget=budget, max_waiting=max_waiting)
         self.events: list[Event] = []
         self.engine = Engine(
@@ -128,7 +133,7 @@ class Rig:
 
     def run(self) -> None:
         """Steps until nothing is left to do."""
-        while self.engine.step():
+        while self.engine.step() or self.scheduler.loading:
             pass
 
     def complete(self, request: GenerateRequest, grammars: Sequence[Grammar] = ()) -> Reply:
@@ -141,7 +146,9 @@ class Rig:
         """Nothing is left of the requests that ran: no slot, no job, no hold on the tree; and the books balance."""
         assert not self.scheduler.jobs
         assert not self.scheduler.running
-        assert not self.scheduler.waiting
+        assert not self.scheduler.loading
+        assert len(self.scheduler.waiting) == 0
+        assert (self.scheduler.fairness.busy, self.scheduler.fairness.remembered) == (0, 0)
         assert self.memory.slots.free == self.memory.slots.total
         assert all(node.users == 0 for node in [self.memory.tree.root, *self.memory.tree.walk()])
         self.memory.check()

@@ -31,6 +31,11 @@ def test_the_defaults_are_those_of_one_worker_on_loopback(required: list[str]) -
         blocks=2048,
         slots=8,
         chunk_tokens=128,
+        host_mib=512,
+        disk_mib=0,
+        disk_folder=Path("kv"),
+        offload_priority=20,
+        lease_blocks=1024,
         max_waiting=256,
         log_level="info",
     )
@@ -48,6 +53,11 @@ def test_every_flag_is_taken(required: list[str]) -> None:
         "blocks": 9,
         "slots": 2,
         "chunk_tokens": 64,
+        "host_mib": 3,
+        "disk_mib": 4,
+        "disk_folder": Path("/var/kv"),
+        "offload_priority": 50,
+        "lease_blocks": 7,
         "max_waiting": 5,
         "log_level": "debug",
     }
@@ -67,6 +77,9 @@ def test_every_flag_is_taken(required: list[str]) -> None:
         (["--threads", "-1"], "--threads"),
         (["--context-length", "0"], "--context-length"),
         (["--max-waiting", "0"], "--max-waiting"),
+        (["--host-mib", "-1"], "--host-mib"),
+        (["--disk-mib", "-1"], "--disk-mib"),
+        (["--offload-priority", "101"], "--offload-priority"),
     ],
 )
 def test_a_size_that_makes_no_sense_is_refused_by_name(required: list[str], flags: list[str], named: str) -> None:

@@ -13,14 +13,22 @@ from tests.worker.kv.ledger import listed, replayed
 from tests.worker.rig import ACME, BLOCK, GLOBEX, Reply, Rig, ask, greedy
 from worker.model import Model
 from worker.tokenizer import Vocabulary
-from worker.wire import GenerateRequest, Occupancy, Sampling, TokenLogprob, WorkerError
+from worker.wire import (
+    GenerateRequest,
+    Occupancy,
+    ReleaseRequest,
+    Sampling,
+    SpanWire,
+    TokenLogprob,
+    WorkerError,
+)
 
 STEMS = [list(range(10, 34)), list(range(10, 26)) + [90] * 16, [70] * 40]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One request of a schedule: a shared stem, a tail of its own, and the steps at which it comes and is aborted."""
+    """One request of a schedule: a shared stem, a tail of its own, and the steps at which it comes and is disturbed."""
 
     stem: int
     cut: int
@@ -29,12 +37,26 @@ class Plan:
     max_tokens: int
     n: int
     store: bool
+    tag: str
+    priority: int
     arrives: int
+    preempted: int | None
     aborted: int | None
 
     @property
     def prompt(self) -> list[int]:
         return STEMS[self.stem][: self.cut] + self.tail
+
+    def request(self) -> GenerateRequest:
+        return ask(
+            self.prompt,
+            namespace=self.namespace,
+            n=self.n,
+            store=self.store,
+            sampling=greedy(self.max_tokens),
+            tag=self.tag,
+            priority=self.priority,
+        )
 
 
 plans = st.builds(
@@ -46,7 +68,10 @@ plans = st.builds(
     max_tokens=st.integers(1, 6),
     n=st.sampled_from([1, 1, 1, 2]),
     store=st.sampled_from([True, True, True, False]),
+    tag=st.sampled_from("abc"),
+    priority=st.sampled_from([0, 50, 50, 100]),
     arrives=st.integers(0, 8),
+    preempted=st.one_of(st.none(), st.integers(1, 14)),
     aborted=st.one_of(st.none(), st.none(), st.integers(0, 14)),
 )
 
@@ -78,17 +103,23 @@ def assert_same_logprobs(found: list[TokenLogprob], expected: list[TokenLogprob]
         assert all(reference[token] == pytest.approx(value, abs=1e-5) for token, value in one.top if token in reference)
 
 
+def preempt(rig: Rig, request_id: str) -> None:
+    for sequence in list(rig.scheduler.running):
+        if sequence.job.id == request_id:
+            rig.scheduler.preempt(sequence)
+
+
 def play(rig: Rig, schedule: list[Plan]) -> list[Reply]:
-    """Runs a schedule to its end; aborts come between steps, as they do from outside."""
+    """Runs a schedule to its end; preemptions and aborts come between steps."""
     replies: dict[int, Reply] = {}
     requests: dict[int, GenerateRequest] = {}
     for step in range(200):
         for number, plan in enumerate(schedule):
             if plan.arrives == step:
-                requests[number] = ask(
-                    plan.prompt, namespace=plan.namespace, n=plan.n, store=plan.store, sampling=greedy(plan.max_tokens)
-                )
+                requests[number] = plan.request()
                 replies[number] = rig.submit(requests[number])
+            if plan.preempted == step and number in requests:
+                preempt(rig, requests[number].request_id)
             if plan.aborted == step and number in requests:
                 rig.engine.abort(requests[number].request_id)
         if not rig.engine.step() and step > 15:
@@ -99,11 +130,11 @@ def play(rig: Rig, schedule: list[Plan]) -> list[Reply]:
 @settings(max_examples=30)
 @given(
     schedule=st.lists(plans, min_size=1, max_size=8),
-    slots=st.integers(2, 4),
+    slots=st.integers(1, 4),
     blocks=st.sampled_from([3, 8, 40]),
     budget=st.integers(8, 40),
 )
-def test_hit_is_miss_and_chunked_is_whole_and_batched_is_alone(
+def test_hit_is_miss_and_chunked_is_whole_and_batched_is_alone_and_preempted_is_undisturbed(
     tiny_model: Model,
     tiny_vocabulary: Vocabulary,
     cold: Cold,
@@ -175,9 +206,7 @@ def test_later_siblings_wait_for_the_first_to_compute_the_prompt(rig: Rig) -> No
     rig.submit(ask(STEMS[2], n=3))
     rig.engine.step()
     assert [sequence.index for sequence in rig.scheduler.running] == [0]
-    while not rig.scheduler.jobs[next(iter(rig.scheduler.jobs))].sequences[0].prompt_computed:
-        rig.engine.step()
-    rig.engine.step()
+    rig.scheduler.admit()
     reused = [sequence.holding.reused for sequence in rig.scheduler.running if sequence.holding is not None]
     assert reused == [0, 32, 32]
     rig.run()
@@ -283,14 +312,14 @@ def test_a_released_prefix_is_evicted_before_an_older_one(tiny_model: Model, tin
     old, new = [5] * 17, [6] * 17
     rig.complete(ask(old, sampling=greedy(1)))
     rig.complete(ask(new, sampling=greedy(1)))
-    assert rig.engine.release(new, [Span(0, ACME)]) == 2
+    assert rig.engine.release(ReleaseRequest(new, [SpanWire(0, ACME.hex)]), [Span(0, ACME)]) == 2
     rig.complete(ask([7] * 17, sampling=greedy(1)))
     assert rig.complete(ask(old, sampling=greedy(1), store=False)).start.cached.device == 16
 
 
 def test_load_says_what_is_queued_and_running(rig: Rig) -> None:
-    for stem in (STEMS[2], STEMS[2], STEMS[0], STEMS[0], STEMS[1]):
-        rig.submit(ask([*stem, 9], namespace=GLOBEX))
+    for number, stem in enumerate((STEMS[2], STEMS[2], STEMS[0], STEMS[0], STEMS[1])):
+        rig.submit(ask([100 + number, *stem], namespace=GLOBEX))
     rig.engine.step()
     load = rig.engine.load
     assert (load.running, load.waiting) == (4, 1)

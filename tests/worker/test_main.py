@@ -82,9 +82,10 @@ def test_a_running_worker_logs_json_and_stops_when_told(tiny_path: Path, tmp_pat
         while not answers(port):
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        assert process.stderr.read() == ""
+        (stopped,) = map(json.loads, process.stderr.read().splitlines())
     assert process.returncode == 0
     assert (loaded["event"], loaded["worker"], loaded["model"], loaded["level"]) == ("loaded", "w0", "tiny", "info")
+    assert (stopped["event"], stopped["kept_blocks"]) == ("stopped", 0)
 
 
 def answers(port: int) -> bool:

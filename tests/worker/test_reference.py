@@ -3,7 +3,6 @@
 reference   Hugging Face transformers' LlamaForCausalLM in float32, on weights that the `gguf` package dequantised
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
@@ -19,6 +18,7 @@ from worker.gguf import GGUF
 from worker.model import Model, Row
 from worker.tokenizer import Vocabulary, read_vocabulary
 
+pytestmark = pytest.mark.timeout(1200)  # a minute alone; one that shares its cores with others may take many times that
 TOLERANCE = 3e-4  # of a logit, of up to 31; measured 1.2e-4, and 5e-5 between the peer in float32 and in float64
 QUESTIONS = [
     "What is the capital of Japan?",
@@ -42,14 +42,6 @@ QUESTIONS = [
     "🧂 is the emoji for",
     "It was a dark and stormy night",
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _both_cores() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

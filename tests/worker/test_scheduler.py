@@ -1,16 +1,47 @@
-"""What a step computes: every reply first, then as much of the prompts as the budget leaves."""
+"""Who gets a slot and what a step computes: every reply, then prompts, with fair shares for every tag."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from threading import Event
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.worker.rig import GLOBEX, Rig, ask, greedy
+from cacheplane.identity import Namespace
+from tests.worker.rig import BLOCK, GLOBEX, Reply, Rig, ask, greedy
+from worker.fairness import reply_cost
 from worker.grammar import GrammarCompiler
+from worker.kv import KVLimits
+from worker.kv.loading import Loader
 from worker.model import Model
+from worker.scheduler import PROGRESS
 from worker.tokenizer import Vocabulary
-from worker.wire import Sampling
+from worker.wire import Cached, End, Frame, Sampling, Start, WorkerError
 
 SLOTS = 4
+
+arrivals = st.tuples(st.sampled_from("abc"), st.integers(1, 120), st.integers(1, 12), st.integers(0, 20))
+
+
+def distinct(number: int, size: int) -> list[int]:
+    """A prompt that shares no block with another number's."""
+    return [3 + number, *[5 + number % 100] * (size - 1)]
+
+
+def steps(rig: Rig, requests: list[tuple[str, int, int, int]]) -> Iterator[None]:
+    """Before each step of a schedule of (tag, prompt tokens, reply tokens, arrival), slots given, until all is done."""
+    last = max(arrives for *_, arrives in requests)
+    for step in range(2000):
+        for number, (tag, size, reply, arrives) in enumerate(requests):
+            if arrives == step:
+                rig.submit(ask(distinct(number, size), tag=tag, sampling=greedy(reply)))
+        rig.scheduler.admit()
+        yield
+        if not rig.engine.step() and step > last:
+            break
+    rig.check_idle()
 
 
 @settings(max_examples=25)
@@ -36,9 +67,7 @@ def test_decode_is_never_starved_and_the_budget_never_passed(
             assert [row.count > 1 for row in batch.rows] == sorted(row.count > 1 for row in batch.rows)
             decoding = [sequence for sequence in rig.scheduler.running if sequence.pending == 1]
             assert all(sequence in batch.sequences for sequence in decoding)
-            assert len(batch.tokens) == min(budget, sum(sequence.pending for sequence in rig.scheduler.running)) or (
-                len(batch.tokens) == budget - 1  # a prompt's last free place is left empty rather than split to one
-            )
+            assert len(batch.tokens) == min(budget, sum(sequence.pending for sequence in rig.scheduler.running))
         rig.engine.step()
     rig.check_idle()
 
@@ -116,4 +145,243 @@ def test_only_the_last_chunk_of_a_prompt_wants_logits(rig: Rig, n: int) -> None:
         assert batch is not None
         wanted.append([row.wanted for row in batch.rows if row.count > 1])
         rig.engine.step()
-    assert wanted == [[False], [False], [True]]
+    assert wanted == [[False], [False], [True] * n]
+
+
+# Fair shares
+
+
+@settings(max_examples=15)
+@given(requests=st.lists(arrivals, min_size=2, max_size=12), slots=st.integers(2, 5))
+def test_no_tag_waits_while_another_holds_two_slots_more(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int, int]], slots: int
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, slots=slots, budget=16)
+    for _ in steps(rig, requests):
+        held = Counter(sequence.job.tag for sequence in rig.scheduler.running)
+        # Who lost a slot a moment ago may keep the next one until it got a little further.
+        free = {one.job.tag for one in rig.scheduler.running if one.is_safe_to_stop}
+        assert not rig.scheduler.waiting.lines or rig.memory.slots.free == 0
+        for tag in rig.scheduler.waiting.lines:
+            assert all(count - held[tag] < 2 for other, count in held.items() if other in free)
+
+
+@settings(max_examples=15)
+@given(requests=st.lists(arrivals, min_size=2, max_size=12), budget=st.integers(8, 32))
+def test_no_prompt_waits_while_a_tag_that_had_more_than_its_share_goes_on(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int, int]], budget: int
+) -> None:
+    """More than its share is more than the least served tag by twice the budget; one token for rounding up."""
+    rig = Rig(tiny_model, tiny_vocabulary, slots=SLOTS, budget=budget)
+    for _ in steps(rig, requests):
+        batch = rig.scheduler.next_batch()
+        if batch is None:
+            continue
+        got, short = Counter[str](), set()
+        rows = dict(zip(batch.sequences, batch.rows, strict=True))
+        for one in rig.scheduler.running:
+            count = rows[one].count if one in rows else 0
+            if one.prefilling and one.pending > 1:
+                got[one.job.tag] += count
+                if count < one.pending:
+                    short.add(one.job.tag)
+        had = {tag: rig.scheduler.fairness[tag].computed for tag in got}
+        for behind in short:
+            limit = had[behind] + got[behind] + 2 * budget + 1
+            assert all(had[tag] + count <= limit for tag, count in got.items() if count and tag != behind)
+
+
+@settings(max_examples=20)
+@given(requests=st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 60), st.integers(1, 40)), min_size=4))
+def test_a_single_slot_serves_tags_that_queue_alike(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int]]
+) -> None:
+    """No further apart than the largest prompt, or the slack, and what a sequence does before it can lose its slot."""
+    rig = Rig(tiny_model, tiny_vocabulary, slots=1, budget=16, max_waiting=200)
+    bound = max(2 * 16, 60) + 3 * reply_cost(PROGRESS, 256)
+    for _ in steps(rig, [(*request, 0) for request in requests[:12]]):
+        if rig.scheduler.fairness.busy == 2:
+            assert abs(rig.scheduler.fairness["a"].asked - rig.scheduler.fairness["b"].asked) <= bound
+
+
+def started(rig: Rig, requests: list[tuple[str, int, int]]) -> list[int]:
+    """The order in which requests that come at once get their slots."""
+    order: list[int] = []
+    for number, (tag, size, reply) in enumerate(requests):
+        request = ask(distinct(number, size), tag=tag, namespace=Namespace(tag.encode() * 32), sampling=greedy(reply))
+        rig.engine.submit(request, [], _noting(order, number))
+    rig.run()
+    rig.check_idle()
+    return order
+
+
+def _noting(order: list[int], number: int) -> Callable[[Frame], None]:
+    return lambda frame: order.append(number) if isinstance(frame, Start) else None
+
+
+@settings(max_examples=25)
+@given(
+    requests=st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(1, 40), st.integers(1, 4)), min_size=2, max_size=10
+    ),
+    warm=st.sampled_from("abc"),
+)
+def test_the_order_of_the_queue_does_not_show_what_another_tag_has_cached(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int]], warm: str
+) -> None:
+    orders = []
+    for cached in (False, True):
+        rig = Rig(tiny_model, tiny_vocabulary, slots=1, budget=128, blocks=200)
+        if cached:
+            for number, (tag, size, _) in enumerate(requests):
+                if tag == warm:
+                    namespace = Namespace(tag.encode() * 32)
+                    rig.complete(ask(distinct(number, size), tag=tag, namespace=namespace, sampling=greedy(1)))
+        orders.append(started(rig, requests))
+    assert orders[0] == orders[1]
+
+
+def test_a_quiet_tag_is_served_as_if_alone_beside_a_burst(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, budget=32)
+    for number in range(12):
+        rig.submit(ask(distinct(number, 200), tag="acme", sampling=greedy(20)))
+    for _ in range(10):
+        rig.engine.step()
+    for number in range(5):
+        quiet = rig.submit(ask(distinct(50 + number, 8), tag="globex", sampling=greedy(3)))
+        rig.engine.step()
+        assert len(quiet.tokens()) == 1
+        for _ in range(8):
+            rig.engine.step()
+        assert quiet.finish().completion_tokens == 3
+    rig.run()
+    rig.check_idle()
+
+
+def test_steps_are_shorter_while_several_tags_are_about(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, budget=32)
+    rig.submit(ask(distinct(0, 200), tag="acme"))
+    rig.submit(ask(distinct(1, 3), tag="globex", sampling=greedy(1)))
+    sizes = []
+    for _ in range(3):
+        rig.scheduler.admit()
+        batch = rig.scheduler.next_batch()
+        assert batch is not None
+        sizes.append(len(batch.tokens))
+        rig.engine.step()
+    assert sizes == [16, 16, 16]
+    rig.run()
+    for number in range(8):
+        rig.complete(ask(distinct(2 + number, 3), tag="acme", sampling=greedy(20)))
+    rig.submit(ask(distinct(30, 200), tag="acme"))
+    rig.scheduler.admit()
+    batch = rig.scheduler.next_batch()
+    assert batch is not None
+    assert len(batch.tokens) == 32
+
+
+# Priority and the bounds of the queue
+
+
+def test_a_request_of_low_priority_is_not_starved_by_a_stream_of_high_priority(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("worker.sequence.time.monotonic", lambda: clock[0])
+    rig = Rig(tiny_model, tiny_vocabulary, slots=1, max_waiting=200)
+    low = rig.submit(ask([9], priority=0, sampling=greedy(1)))
+    urgent: list[Reply] = []
+    while not low.frames:
+        urgent.append(rig.submit(ask([8, 7], priority=80, sampling=greedy(2))))
+        for _ in range(2):  # what comes is served, so that nothing but priority makes it wait
+            clock[0] += 1
+            rig.engine.step()
+        assert len(urgent) < 50
+    assert 80 <= clock[0] - 1000 <= 84
+    rig.run()
+
+
+def test_a_full_part_of_the_queue_refuses_its_own_tag_only(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, max_waiting=8)
+    for _ in range(6):
+        rig.submit(ask([9], tag="acme"))
+    with pytest.raises(WorkerError, match="this tag's part") as caught:
+        rig.submit(ask([9], tag="acme"))
+    assert (caught.value.status, caught.value.code) == (503, "overloaded")
+    rig.submit(ask([9], tag="globex"))
+    with pytest.raises(WorkerError, match="the queue is full"):
+        rig.submit(ask([9], tag="globex", n=2))
+    rig.run()
+    rig.check_idle()
+
+
+# Blocks on their way from host or disk
+
+LONG = [70] * 40
+
+
+@pytest.fixture
+def loading(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Rig, Event]]:
+    """LONG was computed, and has left the device for the host; it comes back when the event is set."""
+    gate = Event()
+    load = Loader._load
+
+    def held(*arguments: Any) -> int:
+        assert gate.wait(60)
+        return load(*arguments)
+
+    monkeypatch.setattr(Loader, "_load", held)
+    rig = Rig(tiny_model, tiny_vocabulary, blocks=5, limits=KVLimits(host_bytes=1 << 20, gate=0))
+    rig.complete(ask(LONG, sampling=greedy(1)))
+    rig.complete(ask([5] * 41, sampling=greedy(1)))
+    rig.memory.prefill_tps = 0.0  # loading pays
+    yield rig, gate
+    gate.set()
+    rig.memory.shut()
+
+
+def test_a_sequence_waits_for_its_blocks_and_holds_nobody_up(loading: tuple[Rig, Event]) -> None:
+    rig, gate = loading
+    waiting = rig.submit(ask(LONG, tag="acme"))
+    other = rig.submit(ask([*range(10, 34)], tag="globex"))
+    while not other.frames or not isinstance(other.frames[-1], End):
+        rig.engine.step()
+    assert waiting.frames == []
+    assert rig.scheduler.loading
+    assert not rig.engine.step()
+    gate.set()
+    rig.run()
+    waiting.check()
+    assert waiting.start.cached == Cached(host=len(LONG) - BLOCK)
+    assert waiting.tokens() == rig.complete(ask(LONG, namespace=GLOBEX)).tokens()
+    rig.check_idle()
+
+
+def test_a_request_may_end_while_its_blocks_are_on_their_way(loading: tuple[Rig, Event]) -> None:
+    rig, gate = loading
+    request = ask(LONG)
+    reply = rig.submit(request)
+    rig.engine.step()
+    assert rig.engine.abort(request.request_id)
+    reply.check()
+    assert reply.start.cached == Cached()
+    gate.set()
+    while rig.memory.slots.free < rig.memory.slots.total:
+        assert not rig.engine.step()
+    rig.check_idle()
+
+
+def test_a_sequence_is_not_preempted_while_its_blocks_are_on_their_way(loading: tuple[Rig, Event]) -> None:
+    rig, gate = loading
+    rig.submit(ask(LONG, tag="acme", request_id="loading", priority=0))
+    for number in range(3):
+        rig.submit(ask([200 + number] * 9, tag="acme", request_id=f"r{number}", sampling=greedy(30)))
+    rig.engine.step()
+    rig.submit(ask([9], tag="globex", request_id="quiet"))
+    rig.engine.step()
+    assert {sequence.job.id for sequence in rig.scheduler.running} == {"loading", "r0", "r1", "quiet"}
+    gate.set()
+    rig.run()
+    rig.check_idle()

@@ -10,7 +10,7 @@ from tests.worker.rig import Reply, ask
 from worker.grammar import GrammarCompiler, Landing
 from worker.sequence import Job, Sequence
 from worker.tokenizer import Vocabulary
-from worker.wire import Delta, Finish, Occupancy, Sampling
+from worker.wire import Cached, Delta, Finish, Occupancy, Sampling
 
 PROMPT = [5, 6, 7]
 
@@ -27,7 +27,7 @@ class Speaker:
         self.job = Job(ask(PROMPT, sampling=sampling), list(grammars), self.reply.frames.append)
         self.sequence = Sequence(self.job, 0, vocabulary, Landing(vocabulary), context)
         self.job.sequences = [self.sequence]
-        self.job.start(cached=0)
+        self.job.start(Cached())
 
     def say(self, said: bytes | list[int]) -> Reply:
         """Says token ids, or bytes one token each, as long as the reply goes on."""

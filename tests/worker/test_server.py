@@ -236,8 +236,8 @@ async def test_metrics_count_what_was_asked_cached_and_made(client: Client) -> N
 async def test_after_all_of_this_nothing_is_leaked(client: Client, live: LiveWorker) -> None:
     await client.until_idle()
     engine = live.process._engine
-    assert engine._memory.slots.free == engine._memory.slots.total == 4
-    await asyncio.wrap_future(engine.call(engine._memory.check))
+    assert engine.memory.slots.free == engine.memory.slots.total == 4
+    await asyncio.wrap_future(engine.call(engine.memory.check))
     assert not live.process._app._queues
 
 

@@ -75,6 +75,7 @@ def test_a_request_needs_little_and_defaults_to_the_neutral() -> None:
     raw = json.dumps(spelled | {"sampling": {"max_tokens": 1}})
     request = msgspec.json.decode(raw, type=GenerateRequest)
     assert (request.n, request.store, request.grammar, request.tag) == (1, True, None, "")
+    assert request.priority == 50
     assert request.sampling == Sampling(max_tokens=1)
     assert (request.sampling.temperature, request.sampling.top_p, request.sampling.top_k) == (1.0, 1.0, 0)
 
@@ -90,6 +91,13 @@ def test_a_missing_field_is_named(missing: str) -> None:
     del spelled[missing]
     with pytest.raises(msgspec.ValidationError, match=missing):
         msgspec.json.decode(json.dumps(spelled), type=GenerateRequest)
+
+
+@pytest.mark.parametrize("priority", [-1, 101, "high"])
+def test_a_priority_is_from_0_to_100(priority: int | str) -> None:
+    spelled = {"request_id": "r", "tokens": [1], "spans": [{"start": 0, "namespace": ACME.hex}], "priority": priority}
+    with pytest.raises(msgspec.ValidationError, match="priority"):
+        msgspec.json.decode(json.dumps(spelled | {"sampling": {"max_tokens": 1}}), type=GenerateRequest)
 
 
 def test_an_error_is_spelled_as_the_contract_says() -> None:
