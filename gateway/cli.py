@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from cacheplane.identity import Scope
@@ -211,6 +212,7 @@ def _in_database(settings: Settings, work: Callable[[Database], Awaitable[T]]) -
             return await work(database)
 
     try:
+        _expect_folder(settings)
         return asyncio.run(run())
     except (SQLAlchemyError, OSError) as error:
         # The class alone: a driver's message may hold the address, and with it a password.
@@ -220,6 +222,13 @@ def _in_database(settings: Settings, work: Callable[[Database], Awaitable[T]]) -
         ) from None
     except ValueError as error:
         raise SettingsError(f"Option database_url: {error}.") from None
+
+
+def _expect_folder(settings: Settings) -> None:
+    """The folder of a SQLite file must be there. The driver finds out too, but then its thread outlives our loop."""
+    url = make_url(settings.database)
+    if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).parent.is_dir():
+        raise FileNotFoundError(url.database)
 
 
 async def _nothing(_database: Database) -> None:

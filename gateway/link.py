@@ -149,4 +149,6 @@ def _report(load: Load) -> LoadReport:
         total_blocks=load.total_blocks,
         prefill_tps=load.prefill_tps,
         decode_step_ms=load.decode_step_ms,
+        host_tps=load.host_tps,
+        disk_tps=load.disk_tps,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from cacheplane.identity import BlockChain, Namespace, Scope, derive_salt
+from gateway.chat.caching import Retention as AskedRetention
 from gateway.chat.request import ChatRequest, parse_chat
 from gateway.cluster import Cluster
 from gateway.errors import BadRequestError, UnavailableError
@@ -16,7 +17,7 @@ from gateway.grammar import constraint_for
 from gateway.normalize import normalize
 from gateway.schemas import SchemaGate
 from gateway.served import ServedModel
-from gateway.worker_wire import GenerateRequest, Sampling, SpanWire
+from gateway.worker_wire import GenerateRequest, Retention, RetentionRange, Sampling, SpanWire
 from tenants import SaltStore, StoreUnavailableError
 
 P = ParamSpec("P")
@@ -49,7 +50,16 @@ class Call:
             sampling=sampling_of(self.request, self.max_tokens),
             grammar=self.grammar,
             deadline_ms=deadline_ms,
+            store=self.request.cache.store,
+            retention=_retention(self.request.cache.retention),
         )
+
+
+def _retention(asked: AskedRetention | None) -> Retention | None:
+    """A lease on the whole conversation, as a worker takes it."""
+    if asked is None:
+        return None
+    return Retention([RetentionRange(asked.priority, round(asked.ttl_seconds * 1000))], asked.session)
 
 
 def sampling_of(request: ChatRequest, max_tokens: int) -> Sampling:
@@ -89,7 +99,7 @@ class Preparation:
         exchange.model = served.name
         if request.n > served.info.max_n:
             raise BadRequestError(f"Must be between 1 and {served.info.max_n}.", param="n", code="out_of_range")
-        namespace = await self._namespace(exchange.tenant_id, served, request.cache_namespace)
+        namespace = await self._namespace(exchange.tenant_id, served, request.cache.namespace)
         grammar = await self._constraint(request, exchange.tenant_id)
         tokens, chain = await _run(len(body), _identify, request, served, namespace, exchange.tenant_id)
         exchange.prompt_tokens = len(tokens)

@@ -66,6 +66,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         int, Meta(ge=0, description="Longest prompt plus answer, in tokens; 0 is the model's own length.")
     ] = 0
     threads: Annotated[int, Meta(ge=0, description="Threads of each worker; 0 shares the cores evenly.")] = 0
+    host_cache_mib: Annotated[
+        int, Meta(ge=0, description="Memory of each worker for cached blocks that left its device pool, in MiB.")
+    ] = 512
+    disk_cache_mib: Annotated[
+        int,
+        Meta(ge=0, description="Disk of each worker, in the home folder, for blocks that left its memory, in MiB."),
+    ] = 1024
     database_url: Annotated[
         str,
         Meta(

@@ -33,6 +33,22 @@ class SpanWire(msgspec.Struct):
     namespace: str
 
 
+class RetentionRange(msgspec.Struct):
+    """Keep the blocks of tokens start .. end - 1 (None: all that follow), for ttl_ms after their last use."""
+
+    priority: int
+    ttl_ms: int
+    start: int = 0
+    end: int | None = None
+
+
+class Retention(msgspec.Struct):
+    """A lease, taken when the request ends in place of the last one of its tag and session."""
+
+    ranges: list[RetentionRange]
+    session: str = ""
+
+
 class GenerateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Token ids in, text and token ids out. `tag` is opaque: the worker shares its slots fairly between tags."""
 
@@ -45,6 +61,8 @@ class GenerateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     grammar: str | None = None
     deadline_ms: int
     store: bool = True
+    priority: int = 50
+    retention: Retention | None = None
 
 
 class ModelInfo(msgspec.Struct, kw_only=True):
@@ -88,3 +106,5 @@ class Load(msgspec.Struct, kw_only=True):
     step: int
     pub: str
     replay: str
+    host_tps: float = 0.0
+    disk_tps: float = 0.0

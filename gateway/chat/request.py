@@ -6,9 +6,10 @@ import msgspec
 
 from gateway.chat import wire
 from gateway.chat.body import decode
+from gateway.chat.caching import CacheOptions, parse_cache
 from gateway.chat.messages import Message, ResponseFormat, StreamOptions, Tool, ToolChoice
 from gateway.chat.tooling import parse_choice, parse_format, parse_tools
-from gateway.chat.turns import MAX_NAME, parse_messages
+from gateway.chat.turns import parse_messages, short
 from gateway.errors import BadRequestError
 
 DEFAULT_MAX_N = 8
@@ -24,7 +25,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     max_tokens         tokens, of either field (`max_completion_tokens` wins); None: as many as fit
     top_logprobs       alternatives a token, 0 to 20; meaningful with `logprobs`
-    cache_namespace    the client's own division of its tenant's cache; "" is none
+    cache              what the client asks of its tenant's cache
     """
 
     model: str
@@ -47,7 +48,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     frequency_penalty: float = 0.0
     logit_bias: dict[str, float] = {}
     user: str | None = None
-    cache_namespace: str = ""
+    cache: CacheOptions = CacheOptions()
 
     @property
     def may_call(self) -> bool:
@@ -93,7 +94,7 @@ def _request(raw: wire.Body, max_n: int) -> ChatRequest:
         frequency_penalty=_within(raw.frequency_penalty, 0.0, -2.0, 2.0, "frequency_penalty"),
         logit_bias=_logit_bias(raw.logit_bias or {}),
         user=raw.user,
-        cache_namespace=_namespace(raw.saltway),
+        cache=parse_cache(raw.saltway),
     )
 
 
@@ -120,10 +121,6 @@ def _seed(value: int | None) -> int | None:
 
 def _stream_options(spec: wire.StreamSpec | None) -> StreamOptions:
     return StreamOptions(spec is not None and spec.include_usage is True)
-
-
-def _namespace(extension: wire.Extension | None) -> str:
-    return "" if extension is None else _short(extension.namespace or "", "saltway.namespace")
 
 
 def _top_p(value: float | None) -> float:
@@ -176,10 +173,4 @@ def _logit_bias(bias: dict[str, float]) -> dict[str, float]:
 def _nonempty(value: str, param: str) -> str:
     if not value:
         raise BadRequestError("Must not be empty.", param=param, code="invalid_value")
-    return _short(value, param)
-
-
-def _short(value: str, param: str) -> str:
-    if len(value) > MAX_NAME:
-        raise BadRequestError(f"At most {MAX_NAME} characters.", param=param, code="out_of_range")
-    return value
+    return short(value, param)

@@ -71,3 +71,9 @@ def _call(call: wire.Call, at: str) -> ToolCall:
 def _between(size: int, least: int, most: int, param: str) -> None:
     if not least <= size <= most:
         raise BadRequestError(f"Its length must be {least} to {most}.", param=param, code="out_of_range")
+
+
+def short(text: str, param: str) -> str:
+    """The text, if it is no longer than a name may be."""
+    _between(len(text), 0, MAX_NAME, param)
+    return text

@@ -79,10 +79,18 @@ class StreamSpec(msgspec.Struct):
     include_usage: bool | None = None
 
 
+class RetentionSpec(msgspec.Struct):
+    priority: int
+    ttl_seconds: float
+    session: str | None = None
+
+
 class Extension(msgspec.Struct):
     """Our own corner of the body. There is no salt here: a caller never chooses it."""
 
     namespace: str | None = None
+    store: bool | None = None
+    retention: RetentionSpec | None = None
 
 
 class Body(msgspec.Struct, kw_only=True):

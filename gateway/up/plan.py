@@ -18,12 +18,16 @@ def worker_processes(settings: Settings, model: ModelFile) -> list[Process]:
     token = settings.worker_token_path.absolute()
     shared = ["--token-file", str(token), "--model", str(model.path), "--name", model.name]
     shared += ["--threads", str(threads(settings)), "--dtype", settings.dtype, "--log-level", settings.log_level]
+    shared += ["--host-mib", str(settings.host_cache_mib), "--disk-mib", str(settings.disk_cache_mib)]
     if settings.context_length:
         shared += ["--context-length", str(settings.context_length)]
     return [
         Process(
             name=f"w{number}",
-            argv=(sys.executable, "-m", "worker", "--port", str(port), "--worker-id", f"w{number}", *shared),
+            argv=(
+                *(sys.executable, "-m", "worker", "--port", str(port), "--worker-id", f"w{number}"),
+                *("--disk-folder", str(settings.home.absolute() / "kv" / f"w{number}"), *shared),
+            ),
             url=f"http://{LOOPBACK}:{port}",
             token=token.read_text().strip(),
         )

@@ -115,7 +115,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     [
         ("mysql://root:hunter2@h/n", "Option database_url: 'mysql' databases are not supported"),
         ("postgresql://root:hunter2@127.0.0.1:1/n", "The database cannot be used (ConnectionRefusedError)"),
-        ("sqlite:////no/such/folder/x.db", "The database cannot be used (OperationalError)"),
+        ("sqlite:////no/such/folder/x.db", "The database cannot be used (FileNotFoundError)"),
     ],
 )
 def test_a_database_that_cannot_be_used_is_said_without_its_password(

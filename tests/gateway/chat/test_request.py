@@ -79,11 +79,11 @@ def test_every_field_is_read() -> None:
     )
     assert (request.max_tokens, request.logprobs, request.top_logprobs) == (7, True, 20)
     assert (request.presence_penalty, request.frequency_penalty, request.logit_bias) == (-2, 2, {"50": -100})
-    assert (request.user, request.cache_namespace) == ("u", "run-7")
+    assert (request.user, request.cache.namespace) == ("u", "run-7")
 
 
 def test_null_is_absent() -> None:
-    fields = [name for name in ChatRequest.__struct_fields__ if name not in ("model", "messages", "cache_namespace")]
+    fields = [name for name in ChatRequest.__struct_fields__ if name not in ("model", "messages", "cache")]
     nulls = dict.fromkeys([*fields, "max_completion_tokens", "functions", "modalities", "saltway", "unknown"])
     assert parse_chat(body(**nulls)) == parse_chat(body())
     empty = {"name": None, "tool_calls": None, "tool_call_id": None}
