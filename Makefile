@@ -2,6 +2,7 @@
 # make test    all tests                                                                           (ARGS=, for pytest)
 # make check   lint, format, types, import rules
 # make bench   sessions cold and warm, with and without prefix-aware placement                     (ARGS=)
+# make soak    half an hour of mixed traffic, and whether anything grew                          (ARGS=)
 # make env     just the virtual environment, with what tests need
 # make clean   removes caches and build products; keeps .venv and .saltway
 
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STEP := .ci/step $(VENV)/install.log
 TORCH := 2.13.0
 
-.PHONY: up test check bench env clean
+.PHONY: up test check bench soak env clean
 .NOTPARALLEL:
 
 up: $(VENV)/.run
@@ -30,6 +31,9 @@ check: $(VENV)/.test
 
 bench: $(VENV)/.run
 	@$(BIN)/python -m bench.sessions $(ARGS)
+
+soak: $(VENV)/.run
+	@$(BIN)/python -m bench.soak $(ARGS)
 
 env: $(VENV)/.test
 

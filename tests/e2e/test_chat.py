@@ -121,3 +121,19 @@ def test_the_model_list_says_which_template_is_used(acme: OpenAI) -> None:
     (model,) = acme.models.list().data
     assert model.id == MODEL
     assert model.model_dump()["saltway"]["template"] == "chatml-hermes"
+
+
+def test_what_shall_not_be_stored_is_not_and_a_lease_is_accepted(acme: OpenAI) -> None:
+    def cached(**saltway: Any) -> int:
+        question: list[Any] = [{"role": "user", "content": "Nothing of this is to be kept. " * 10}]
+        reply = acme.chat.completions.create(
+            model=MODEL, messages=question, max_tokens=2, extra_body={"saltway": saltway}
+        )
+        assert reply.usage is not None
+        assert reply.usage.prompt_tokens_details is not None
+        return reply.usage.prompt_tokens_details.cached_tokens or 0
+
+    lease = {"priority": 80, "ttl_seconds": 60, "session": "chat"}
+    assert [cached(store=False) for _ in range(2)][1] < 48
+    assert cached(retention=lease) < 48
+    assert cached(retention=lease) >= 64

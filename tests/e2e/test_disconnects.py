@@ -40,7 +40,7 @@ def test_two_hundred_early_closes_leak_nothing(acme: OpenAI, workers: Workers, a
     assert eventually(workers.idle)
     for worker in workers.names:
         load = workers.load(worker)
-        assert load["free_blocks"] + workers.blocks(worker) == load["total_blocks"]
+        assert load["free_blocks"] + workers.on_device(worker) == load["total_blocks"]
     assert eventually(lambda: _in_flight(admin) == 0)
     # All slots are free: as many requests as both workers have slots run at once and end.
     with ThreadPoolExecutor(16) as pool:

@@ -74,17 +74,31 @@ def test_a_file_that_is_no_model_is_one_sentence(tmp_path: Path) -> None:
     assert "GGUF" in done.stderr
 
 
-def test_stopping_ends_every_process_and_starting_again_keeps_the_keys(tmp_path: Path) -> None:
+def test_stopping_ends_every_process_and_starting_again_keeps_keys_and_cache(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with Stack(home, workers=1) as first:
         keys = dict(first.keys)
         children = [int(path.read_text()) for path in (home / "run").glob("*.pid")]
         assert children
         assert all(psutil.pid_exists(child) for child in children)
+        assert _cached(first, "SALTWAY_KEY_ACME") == 0
         assert first.stop() == 0
         assert not any(_runs(child) for child in children)
     with Stack(home, workers=1) as second:
         assert dict(second.keys) | {"SALTWAY_URL": ""} == keys | {"SALTWAY_URL": ""}
+        # Yesterday's prefix comes from disk, for its owner alone.
+        assert _cached(second, "SALTWAY_KEY_GLOBEX") == 0
+        assert _cached(second, "SALTWAY_KEY_ACME") >= 64
+
+
+def _cached(stack: Stack, key: str) -> int:
+    """Cached tokens of one and the same request."""
+    question: list[Any] = [{"role": "user", "content": "What does a salt way carry? " * 14}]
+    with OpenAI(base_url=f"{stack.url}/v1", api_key=stack.keys[key], max_retries=0) as client:
+        reply = client.chat.completions.create(model="smollm2", messages=question, max_tokens=2)
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens_details is not None
+    return reply.usage.prompt_tokens_details.cached_tokens or 0
 
 
 def _runs(pid: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import httpx2
 
 from bench.stack import Stack
-from cacheplane.wire import decode_snapshot
+from cacheplane.wire import Tier, decode_snapshot
 
 
 class Workers:
@@ -44,6 +44,11 @@ class Workers:
     def blocks(self, worker: str) -> int:
         """Blocks that the worker itself says it holds."""
         return len(decode_snapshot(self._clients[worker].get("/kv/snapshot").raise_for_status().content).blocks)
+
+    def on_device(self, worker: str) -> int:
+        """Those of them that are in its device pool."""
+        snapshot = decode_snapshot(self._clients[worker].get("/kv/snapshot").raise_for_status().content)
+        return sum(block.tier == Tier.DEVICE for block in snapshot.blocks)
 
     def idle(self) -> bool:
         loads = [self.load(worker) for worker in self.names]
