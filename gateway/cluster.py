@@ -8,12 +8,14 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
+from structlog.typing import FilteringBoundLogger
 
 from cacheplane.fleet import Fleet, Occupancy
 from cacheplane.index import PrefixIndex
 from cacheplane.parity import Record
 from gateway.errors import NotFoundError, UnavailableError
 from gateway.link import HEARTBEAT_SECONDS, WorkerLink
+from gateway.logs import get_logger
 from gateway.render import Renderer, RendererModel
 from gateway.served import ServedModel
 from gateway.worker_wire import ModelInfo
@@ -83,6 +85,7 @@ class Cluster:
         self._models: dict[tuple[str, str], ServedModel] = {}
         self._links = [WorkerLink(session.client(url), fleet, index, self._prepare, heartbeat_seconds) for url in urls]
         self._tasks: list[asyncio.Task[None]] = []
+        self._log: FilteringBoundLogger = get_logger("cluster")
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(link.run(), name=f"link-{link.client.url}") for link in self._links]
@@ -173,6 +176,7 @@ class Cluster:
         if key not in self._models:
             renderer = await asyncio.to_thread(_renderer, info)
             self._models[key] = ServedModel(info, renderer)
+            self._log.info("model", model=info.name, template=renderer.template_name, fingerprint=info.fingerprint)
         linked = {(link.info.name, link.info.fingerprint) for link in self._links if link.info is not None} | {key}
         for former in self._models.keys() - linked:
             del self._models[former]

@@ -24,6 +24,7 @@ def test_it_says_what_to_do_next(stack: Stack) -> None:
     assert f"ready at {stack.url}" in words
     assert f"curl {stack.url}/v1/chat/completions" in words
     assert f"dashboard {stack.url}/admin" in words
+    assert '"template": "chatml-hermes"' in (stack.home / "logs" / "gateway.log").read_text("utf-8")
 
 
 def test_secrets_are_for_the_owner_alone(stack: Stack) -> None:
