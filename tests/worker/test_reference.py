@@ -124,7 +124,7 @@ def logits_of(peer: LlamaForCausalLM, tokens: list[int]) -> Tensor:
 
 
 def rig_of(model: Model, vocabulary: Vocabulary) -> Rig:
-    return Rig(model, vocabulary, slots=10, budget=128, blocks=800, max_waiting=50)
+    return Rig(model, vocabulary, slots=10, budget=128, blocks=800, max_waiting=200)
 
 
 def answers(rig: Rig, prompts: list[list[int]], *, max_tokens: int, store: bool) -> list[Reply]:

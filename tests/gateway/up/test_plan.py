@@ -28,8 +28,12 @@ def test_each_worker_gets_its_own_port_and_name_and_all_share_the_rest(tmp_path:
         "--threads": "3",
         "--dtype": "float32",
         "--log-level": "info",
+        "--host-mib": "512",
+        "--disk-mib": "1024",
+        "--disk-folder": str(tmp_path / "kv" / "w0"),
         "--context-length": "512",
     }
+    assert flags(second.argv)["--disk-folder"] == str(tmp_path / "kv" / "w1")
     assert (second.name, flags(second.argv)["--worker-id"]) == ("w1", "w1")
     assert first.url != second.url
     assert first.token == "secret-token"
