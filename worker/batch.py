@@ -25,7 +25,7 @@ def compose(running: list[Sequence], budget: int, spare: int, assured: int, fair
     """The next step of the running sequences; None when there are none.
 
     budget    tokens of the step
-    spare     tokens on top, only for tags that hold fewer slots than another
+    spare     tokens on top for guests, tags that hold fewer slots than another; what a guest leaves stays unused then
     assured   tokens that every reply gets before anything is shared out, and a prompt of which only one is missing;
               for all slots together they leave half of the budget to prompts, whatever grammars force on replies
     """
@@ -41,22 +41,24 @@ def _share_out(running: list[Sequence], counts: dict[Sequence, int], left: int, 
     hungry = [sequence for sequence in running if sequence.pending > counts.get(sequence, 0)]
     for sequence in sorted(hungry, key=lambda sequence: (sequence.prefilling, sequence.rank)):
         lines.setdefault(sequence.job.tag, deque()).append(sequence)
-    needs = {tag: line[0].pending - counts.get(line[0], 0) for tag, line in lines.items()}
+    guests = {tag for tag in lines if fairness.is_guest(tag)} if spare else set()
     given: dict[str, int] = {}
-    while left > 0 and needs:
+    while left > 0 and lines:
+        needs = {tag: line[0].pending - counts.get(line[0], 0) for tag, line in lines.items()}
         tag, most = fairness.turn(needs, given)
-        count = min(most, left + spare if fairness.is_guest(tag) else left)
-        spare -= max(0, count - left)
-        left = max(0, left - count)
-        line = lines[tag]
-        counts[line[0]] = counts.get(line[0], 0) + count
+        if tag in guests:
+            left, spare = left + spare, 0
+        elif not guests.isdisjoint(given):
+            break  # the step is a guest's: filling it up would only make it longer
+        count = min(most, left)
+        first = lines[tag][0]
+        counts[first] = counts.get(first, 0) + count
         given[tag] = given.get(tag, 0) + count
-        needs[tag] -= count
-        if not needs[tag]:
-            line.popleft()
-            del needs[tag]
-            if line:
-                needs[tag] = line[0].pending - counts.get(line[0], 0)
+        left -= count
+        if count == needs[tag]:
+            lines[tag].popleft()
+        if not lines[tag]:
+            del lines[tag]
 
 
 def _batch(work: list[tuple[Sequence, int]]) -> Batch:
