@@ -38,7 +38,8 @@ def main() -> int:
 
 
 async def _measure(flags: argparse.Namespace) -> dict[str, Any]:
-    conditions = {"machine": machine(), **vars(flags), "workers": 1}
+    options = {name: value for name, value in vars(flags).items() if name != "json"}
+    conditions = {"machine": machine(), **options, "workers": 1}
     with Stack(workers=1) as stack:
         async with (
             ChatClient(stack.url, stack.keys["SALTWAY_KEY_GLOBEX"]) as globex,
@@ -94,7 +95,7 @@ async def _ask(client: ChatClient, model: str, words: int, max_tokens: int) -> R
 
 
 def _figures(quiet: list[Reply], burst: list[Reply], long: list[Reply], seconds: float) -> dict[str, Any]:
-    alone, beside = [reply.ttft_ms for reply in quiet], [reply.ttft_ms for reply in burst]
+    alone, beside = [_ttft(reply) for reply in quiet], [_ttft(reply) for reply in burst]
     return {
         "p99_ttft_quiet_ms": round(_p99(alone), 1),
         "p99_ttft_burst_ms": round(_p99(beside), 1),
@@ -107,6 +108,11 @@ def _figures(quiet: list[Reply], burst: list[Reply], long: list[Reply], seconds:
         "long_prompt_tokens": round(median(reply.prompt for reply in long)) if long else 0,
         "long_tokens_per_s": round(sum(reply.prompt + reply.completion for reply in long) / seconds, 1),
     }
+
+
+def _ttft(reply: Reply) -> float:
+    """A reply without any text has its end for a first token."""
+    return reply.ttft_ms or reply.total_ms
 
 
 def _p99(values: list[float]) -> float:
