@@ -9,7 +9,8 @@ from gateway.up.model import find_model
 from worker.engine import Engine
 from worker.gguf import GGUF
 from worker.kv import BlockPool, KVMemory, Slots
-from worker.model import Model, Row
+from worker.model import Model
+from worker.rows import Row
 from worker.scheduler import Scheduler
 from worker.tokenizer import read_vocabulary
 from worker.wire import GenerateRequest, Sampling, SpanWire

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from worker.fairness import Fairness
-from worker.model import Row
+from worker.rows import Row
 from worker.sequence import Sequence
 
 
@@ -67,6 +67,6 @@ def _batch(work: list[tuple[Sequence, int]]) -> Batch:
     for sequence, count in work:
         assert sequence.holding is not None
         start = sequence.computed
-        rows.append(Row(sequence.holding.slot, start, count, wanted=count == sequence.pending))
+        rows.append(Row(sequence.holding.slot, start, count, wanted=int(count == sequence.pending)))
         tokens.extend(sequence.tokens[start : start + count])
     return Batch([sequence for sequence, _ in work], rows, tokens)

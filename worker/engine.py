@@ -14,7 +14,8 @@ from cacheplane.wire import NO_SEQ, Event, Snapshot
 from worker.batch import Batch
 from worker.grammar import Grammar, Landing
 from worker.kv import KVMemory
-from worker.model import Model, Row
+from worker.model import Model
+from worker.rows import Row
 from worker.scheduler import Scheduler
 from worker.sequence import Emit, Job, Sequence
 from worker.tokenizer import Vocabulary

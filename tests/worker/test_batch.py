@@ -46,7 +46,7 @@ def test_a_remainder_of_one_token_is_used(rig: Rig) -> None:
     rig.scheduler.admit()
     batch = rig.scheduler.next_batch()
     assert batch is not None
-    assert [(row.count, row.wanted) for row in batch.rows] == [(1, False), (31, True)]  # rows of one token come first
+    assert [(row.count, row.wanted) for row in batch.rows] == [(1, 0), (31, 1)]  # rows of one token come first
     rig.run()
     rig.check_idle()
 

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from tests.worker.rig import BLOCK
 from tests.worker.tiny import CONTEXT, Value, metadata, tensors, vocabulary, write_gguf
+from worker.architecture import ModelConfig
 from worker.gguf import GGUF, GGUFError
 from worker.kv import Slots
-from worker.model import Model, ModelConfig, Row, fingerprint
+from worker.model import Model, fingerprint
+from worker.rows import Row
 
 SLOTS = 4
 prompts = st.lists(st.integers(3, 280), min_size=1, max_size=24)
@@ -82,8 +84,8 @@ def test_every_token_of_the_context_moves_the_logits(tiny_model: Model) -> None:
 
 def test_logits_that_nobody_wants_are_not_computed(tiny_model: Model) -> None:
     slots = slots_of(tiny_model)
-    assert tiny_model.forward([5, 6], [Row(0, 0, 2, wanted=False)], slots).shape == (0, len(vocabulary()))
-    mixed = tiny_model.forward([7, 5, 6], [Row(0, 2, 1), Row(1, 0, 2, wanted=False)], slots)
+    assert tiny_model.forward([5, 6], [Row(0, 0, 2, wanted=0)], slots).shape == (0, len(vocabulary()))
+    mixed = tiny_model.forward([7, 5, 6], [Row(0, 2, 1), Row(1, 0, 2, wanted=0)], slots)
     assert mixed.shape == (1, len(vocabulary()))
     torch.testing.assert_close(mixed[0], alone(tiny_model, [5, 6, 7]), atol=1e-5, rtol=0)
 

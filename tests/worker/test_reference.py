@@ -15,7 +15,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.worker.rig import Reply, Rig, ask, greedy
 from worker.gguf import GGUF
-from worker.model import Model, Row
+from worker.model import Model
+from worker.rows import Row
 from worker.tokenizer import Vocabulary, read_vocabulary
 
 pytestmark = pytest.mark.timeout(1200)  # a minute alone; one that shares its cores with others may take many times that

@@ -145,7 +145,7 @@ def test_only_the_last_chunk_of_a_prompt_wants_logits(rig: Rig, n: int) -> None:
         assert batch is not None
         wanted.append([row.wanted for row in batch.rows if row.count > 1])
         rig.engine.step()
-    assert wanted == [[False], [False], [True] * n]
+    assert wanted == [[0], [0], [1] * n]
 
 
 # Fair shares

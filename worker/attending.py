@@ -1,0 +1,53 @@
+"""Attention of one forward pass over slots: single tokens all at once, chunks one by one."""
+
+import torch
+from torch import Tensor
+
+from kernels import causal_mask, decode_attention, length_mask, prefill_attention
+from worker.kv.slots import Slots
+from worker.rows import Row
+
+
+class SlotAttention:
+    """What the attention of all layers of one forward pass shares: masks, and where each row's KV goes.
+
+    rows   those of one token first
+    """
+
+    def __init__(self, rows: list[Row], slots: Slots) -> None:
+        self._slots = slots
+        self._singles = singles = [row for row in rows if row.count == 1]
+        self._chunks = rows[len(singles) :]
+        dtype = slots.shape.dtype
+        self._masks = [causal_mask(row.start, row.count, dtype) for row in self._chunks]
+        if singles:
+            self._slot = torch.tensor([row.slot for row in singles])
+            self._position = torch.tensor([row.start for row in singles])
+            # Slots between the running ones are computed too and thrown away: adjacent slots are one view, and
+            # gathering the busy ones would copy the cache at every layer.
+            self._span = max(row.slot for row in singles) + 1
+            lengths = torch.ones(self._span, dtype=torch.int64)
+            lengths[self._slot] = self._position + 1
+            self._length_mask = length_mask(lengths, int(lengths.max()), dtype)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Writes k and v [tokens, kv heads, head_dim] into the slots of a layer; returns [tokens, heads, head_dim]."""
+        keys, values = self._slots.keys[layer], self._slots.values[layer]
+        mixed = torch.empty_like(q)
+        done = len(self._singles)
+        if done:
+            mixed[:done] = self._decode(q[:done], k[:done], v[:done], keys, values)
+        for row, mask in zip(self._chunks, self._masks, strict=True):
+            part, end = slice(done, done + row.count), row.start + row.count
+            keys[row.slot, :, :, row.start : end] = k[part].permute(1, 2, 0)
+            values[row.slot, :, row.start : end] = v[part].transpose(0, 1)
+            mixed[part] = prefill_attention(q[part], keys[row.slot], values[row.slot], mask)
+            done += row.count
+        return mixed
+
+    def _decode(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        keys[self._slot, :, :, self._position] = k
+        values[self._slot, :, self._position] = v
+        padded = q.new_zeros(self._span, *q.shape[1:])
+        padded[self._slot] = q
+        return decode_attention(padded, keys[: self._span], values[: self._span], self._length_mask)[self._slot]

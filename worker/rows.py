@@ -1,0 +1,31 @@
+"""What one forward pass computes: the next tokens of each sequence in it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The next `count` tokens of one sequence, at positions start .. start + count - 1 of its slot.
+
+    wanted   after how many of them, counted from the end, logits are wanted: none in the midst of a prompt, one to go
+             on from, and one more for each draft token that is to be verified
+    """
+
+    slot: int
+    start: int
+    count: int
+    wanted: int = 1
+
+
+def positions_of(rows: list[Row]) -> Tensor:
+    """The position of every token, row after row: int64 [tokens]."""
+    return torch.cat([torch.arange(row.start, row.start + row.count) for row in rows])
+
+
+def wanted_of(rows: list[Row]) -> Tensor:
+    """Indices, among all tokens of the rows, of those whose logits are wanted: int64."""
+    ends = torch.tensor([row.count for row in rows]).cumsum(0).tolist()
+    return torch.cat([torch.arange(end - row.wanted, end) for row, end in zip(rows, ends, strict=True)])
