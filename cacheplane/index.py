@@ -1,9 +1,12 @@
 """The prefix index: for each block, which workers hold it and on which tier."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, Snapshot, Tier
 
@@ -11,6 +14,13 @@ from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, 
 _TIERS: Final = (Tier.DEVICE, Tier.HOST, Tier.DISK)
 
 DEFAULT_MAX_BLOCKS: Final = 4_000_000
+
+KEY_BYTES: Final = 8
+
+
+def block_keys(hashes: Iterable[bytes]) -> NDArray[np.uint64]:
+    """uint64[n], 64 bits of each hash: the first eight bytes as little-endian; a shorter hash ends in zeros."""
+    return np.frombuffer(b"".join([name[:KEY_BYTES].ljust(KEY_BYTES, b"\0") for name in hashes]), "<u8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,10 @@ class PrefixIndex:
     def blocks(self, worker_id: str) -> int:
         """Different blocks that a worker holds, on any tier."""
         return len(self._held.get(worker_id, ()))
+
+    def keys(self, worker_id: str) -> NDArray[np.uint64]:
+        """uint64[n]: the key of every block that a worker holds, on any tier, in no order."""
+        return block_keys(self._held.get(worker_id, ()))
 
     def synced(self, worker_id: str) -> bool:
         """Whether the worker's stream is whole since its snapshot: a block not found is a block not held."""

@@ -5,14 +5,13 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
 from cacheplane import stream
-from cacheplane.index import PrefixIndex
 from cacheplane.stream import Action, Phase, StreamState
 from cacheplane.wire import (
     MAX_PAYLOAD_BYTES,
@@ -35,6 +34,18 @@ RECEIVE_QUEUE: Final = 10_000  # messages that ZMQ holds while a snapshot is fet
 REPLAY_MESSAGES: Final = 100_000
 
 FetchSnapshot = Callable[[], Awaitable[Snapshot]]
+
+
+class Sink(Protocol):
+    """Where a stream ends: the prefix index, or something in front of it; see `PrefixIndex` for what each means."""
+
+    def apply(self, worker_id: str, batch: Batch) -> None: ...
+
+    def replace(self, worker_id: str, snapshot: Snapshot) -> None: ...
+
+    def doubt(self, worker_id: str) -> None: ...
+
+    def drop(self, worker_id: str) -> None: ...
 
 
 class Pace:
@@ -96,7 +107,7 @@ class Subscriber:
         worker_id: str,
         pub: str,
         replay: str | None,
-        index: PrefixIndex,
+        index: Sink,
         fetch_snapshot: FetchSnapshot | None,
         topic: bytes = TOPIC,
         clock: Callable[[], float] = time.monotonic,

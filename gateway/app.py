@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 
+from cacheplane.attribution import Departures
 from cacheplane.fleet import Fleet
 from cacheplane.index import PrefixIndex
 from cacheplane.placement import Placement
@@ -56,7 +57,13 @@ class Gateway:
         prefix_aware = settings.placement == "cost"
         placement = Placement(fleet, index, time.monotonic, prefix_aware=prefix_aware)
         self.cluster = Cluster(
-            self.sessions, settings.worker_urls, fleet, index, placement.parity.of, heartbeat_seconds
+            self.sessions,
+            settings.worker_urls,
+            fleet,
+            index,
+            Departures(index),
+            placement.parity.of,
+            heartbeat_seconds,
         )
         self.live = LiveRequests()
         self.metrics = Metrics(self.live.__len__, self.cluster.views)

@@ -10,6 +10,7 @@ from typing import Self
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from cacheplane.attribution import Departures
 from cacheplane.fleet import Fleet, Occupancy
 from cacheplane.index import PrefixIndex
 from cacheplane.parity import Record
@@ -74,6 +75,7 @@ class Cluster:
         urls: Sequence[str],
         fleet: Fleet,
         index: PrefixIndex,
+        departures: Departures,
         parity: Callable[[str], Record],
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
@@ -83,7 +85,9 @@ class Cluster:
         self._parity = parity
         self._clock = clock
         self._models: dict[tuple[str, str], ServedModel] = {}
-        self._links = [WorkerLink(session.client(url), fleet, index, self._prepare, heartbeat_seconds) for url in urls]
+        self._links = [
+            WorkerLink(session.client(url), fleet, index, departures, self._prepare, heartbeat_seconds) for url in urls
+        ]
         self._tasks: list[asyncio.Task[None]] = []
         self._log: FilteringBoundLogger = get_logger("cluster")
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from structlog.typing import FilteringBoundLogger
 
+from cacheplane.attribution import Departures
 from cacheplane.fleet import Fleet, LoadReport, Worker
 from cacheplane.index import PrefixIndex
 from cacheplane.subscriber import Subscriber
@@ -24,6 +25,7 @@ JOINING_SECONDS = 0.25  # an address that has not answered yet is tried more oft
 class WorkerLink:
     """One address. Whatever process answers there, with whatever epoch, is followed; an epoch change is a new worker.
 
+    departures   in front of the index: what its events say goes through there
     prepare   called with what the worker serves before the fleet may choose it; raises ValueError for a model that
               cannot be rendered, which keeps the worker out and says so in `error`
     """
@@ -33,6 +35,7 @@ class WorkerLink:
         client: WorkerClient,
         fleet: Fleet,
         index: PrefixIndex,
+        departures: Departures,
         prepare: Callable[[ModelInfo], Awaitable[None]],
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
@@ -43,6 +46,7 @@ class WorkerLink:
         self.error: str | None = None
         self._fleet = fleet
         self._index = index
+        self._departures = departures
         self._prepare = prepare
         self._heartbeat_seconds = heartbeat_seconds
         self._stream: asyncio.Task[None] | None = None
@@ -103,7 +107,7 @@ class WorkerLink:
         if (other := self._fleet.get(info.worker_id)) is not None:
             raise ValueError(f"its id {info.worker_id} is taken by {other.url}")
         self._fleet.join(Worker(id=info.worker_id, url=self.client.url, model=info.name, fingerprint=info.fingerprint))
-        self.subscriber = Subscriber(info.worker_id, load.pub, load.replay, self._index, self.client.snapshot)
+        self.subscriber = Subscriber(info.worker_id, load.pub, load.replay, self._departures, self.client.snapshot)
         self._stream = asyncio.create_task(self.subscriber.run(), name=f"events-{info.worker_id}")
         self.info = info
         self._log.info("worker joined", worker=info.worker_id, url=self.client.url, model=info.name, epoch=info.epoch)
@@ -134,7 +138,7 @@ class WorkerLink:
             await asyncio.gather(self._stream, return_exceptions=True)
         self._stream = self.subscriber = None
         self._fleet.leave(worker_id)
-        self._index.drop(worker_id)
+        self._departures.drop(worker_id)
 
 
 def _report(load: Load) -> LoadReport:

@@ -1,0 +1,76 @@
+"""What became of blocks that were cached once: a bounded memory of departures, beside the index."""
+
+import enum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cacheplane.index import PrefixIndex, block_keys
+from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, Snapshot, Tier
+
+Keys = NDArray[np.uint64]
+
+SLOTS: Final = 1 << 20  # 9 MiB once all of them are in use
+CLEARED: Final = "cleared"
+
+
+class Cause(enum.IntEnum):
+    """How a block left its last place, as far as is known."""
+
+    UNKNOWN = 0
+    EVICTED = 1  # from a device, or cleared by its worker
+    TIER_DROPPED = 2  # from host or disk, where its last copy was
+    WORKER_LOST = 3  # the process that held it is gone
+
+
+class Departures:
+    """Stands where a stream meets the index: passes everything on to it, and remembers which blocks left, and how.
+
+    The last departure of a block counts. That it came back, or that another worker has it too, is the index's to know:
+    whoever asks here has not found the block there.
+
+    Bound: a table of `slots` entries of 9 bytes, a power of two. A block whose place is taken by a later one is
+    forgotten, which costs an answer and never invents one but for a collision of 64 bits.
+    """
+
+    def __init__(self, index: PrefixIndex, slots: int = SLOTS) -> None:
+        if slots < 1 or slots & (slots - 1):
+            raise ValueError("the number of slots is a power of two")
+        self._index = index
+        self._mask = np.uint64(slots - 1)
+        self._keys = np.zeros(slots, np.uint64)
+        self._causes = np.zeros(slots, np.uint8)
+
+    def apply(self, worker_id: str, batch: Batch) -> None:
+        for event in batch.events:
+            match event:
+                case BlockRemoved():
+                    dropped = event.tier is not Tier.DEVICE and event.reason != CLEARED
+                    self._note(block_keys(event.hashes), Cause.TIER_DROPPED if dropped else Cause.EVICTED)
+                case AllBlocksCleared():
+                    self._note(self._index.keys(worker_id), Cause.EVICTED)
+        self._index.apply(worker_id, batch)
+
+    def replace(self, worker_id: str, snapshot: Snapshot) -> None:
+        """What the snapshot no longer lists left while nobody was listening."""
+        left = np.setdiff1d(self._index.keys(worker_id), block_keys([block.hash for block in snapshot.blocks]))
+        self._note(left, Cause.EVICTED)
+        self._index.replace(worker_id, snapshot)
+
+    def doubt(self, worker_id: str) -> None:
+        self._index.doubt(worker_id)
+
+    def drop(self, worker_id: str) -> None:
+        self._note(self._index.keys(worker_id), Cause.WORKER_LOST)
+        self._index.drop(worker_id)
+
+    def causes(self, keys: Keys) -> NDArray[np.uint8]:
+        """The `Cause` of each key, UNKNOWN where no departure is remembered."""
+        places = keys & self._mask
+        return np.where(self._keys[places] == keys, self._causes[places], np.uint8(Cause.UNKNOWN))
+
+    def _note(self, keys: Keys, cause: Cause) -> None:
+        places = keys & self._mask
+        self._keys[places] = keys
+        self._causes[places] = cause
