@@ -11,13 +11,15 @@ import xxhash
 from torch import Tensor
 
 from cacheplane.identity import HASH_BYTES, KEY_BYTES, TOKEN_BYTES
+from worker.kv.lineage import LINEAGE_BYTES
 from worker.kv.record import DiskRecord
 from worker.kv.slots import KVShape
 from worker.kv.staging import Image
 
 _MAGIC: Final = b"SALTWKV\x00"
-_VERSION: Final = 1
-_LINK: Final = struct.Struct(f"<{HASH_BYTES}s{HASH_BYTES}s?H")  # digest, parent, whether there is one, bytes of edge
+_VERSION: Final = 2  # 1 had no lineage
+# digest, parent, whether there is one, lineage, bytes of edge
+_LINK: Final = struct.Struct(f"<{HASH_BYTES}s{HASH_BYTES}s?{LINEAGE_BYTES}sH")
 _ALIGN: Final = 64  # tensors are viewed in place
 
 
@@ -25,13 +27,13 @@ class BlockFile:
     """The format; every file of one model has the same size.
 
     head       magic, u16 length of the text, the text (version, byte order, dtype, dimensions, fingerprint), digest,
-               parent, u8 whether there is a parent, u16 length of the edge, edge, xxh3_128 of all that, zeros
+               parent, u8 whether there is a parent, lineage, u16 length of the edge, edge, xxh3_128 of all that, zeros
     payload    keys [layers, kv heads, head_dim, block size], values [layers, kv heads, block size, head_dim], raw
     checksum   xxh3_128 of everything before
 
     The head follows from the model and the record alone, so one comparison of bytes checks magic, version, model,
-    dimensions, digest, parent, namespace and tokens. Checksums find damage; they don't stop an author of forgeries, who
-    would need the worker's own account.
+    dimensions, digest, parent, lineage, namespace and tokens. Checksums find damage; they don't stop an author of
+    forgeries, who would need the worker's own account.
     """
 
     def __init__(self, shape: KVShape, block_size: int, fingerprint: str) -> None:
@@ -47,9 +49,11 @@ class BlockFile:
         self.size = self.head_size + shape.bytes_per_token * block_size + HASH_BYTES
 
     def check(self, record: DiskRecord) -> None:
-        """ValueError unless digest, parent and edge have the lengths that a block of this model has."""
+        """ValueError unless digest, parent, lineage and edge have the lengths that a block of this model has."""
         if len(record.digest) != HASH_BYTES or len(record.parent or record.digest) != HASH_BYTES:
             raise ValueError(f"a chain digest has {HASH_BYTES} bytes")
+        if len(record.lineage) != LINEAGE_BYTES:
+            raise ValueError(f"a lineage has {LINEAGE_BYTES} bytes")
         if len(record.edge) not in self._edges:
             raise ValueError(f"an edge has {self._edges[0]} or {self._edges[1]} bytes, not {len(record.edge)}")
 
@@ -57,7 +61,7 @@ class BlockFile:
         """The only head that the file of this record can have; ValueError as in `check`."""
         self.check(record)
         parent = record.parent or bytes(HASH_BYTES)
-        link = _LINK.pack(record.digest, parent, record.parent is not None, len(record.edge))
+        link = _LINK.pack(record.digest, parent, record.parent is not None, record.lineage, len(record.edge))
         raw = self._preamble + link + record.edge
         return (raw + xxhash.xxh3_128_digest(raw)).ljust(self.head_size, b"\x00")
 
@@ -66,9 +70,9 @@ class BlockFile:
         start = len(self._preamble)
         if len(head) != self.head_size or not head.startswith(self._preamble):
             return None
-        digest, parent, linked, length = _LINK.unpack_from(head, start)
+        digest, parent, linked, lineage, length = _LINK.unpack_from(head, start)
         edge = head[start + _LINK.size : start + _LINK.size + length]
-        record = DiskRecord(digest, parent if linked else None, edge)
+        record = DiskRecord(digest, parent if linked else None, edge, lineage)
         return record if length in self._edges and self.head(record) == head else None
 
     def fill(self, image: Image, record: DiskRecord, keys: Tensor, values: Tensor) -> None:

@@ -136,7 +136,8 @@ class DiskTier:
         """Writes a block; on return the source is copied and may be reused.
 
         Children may come before parents, but a block that has no way to a root is lost at the next start: who writes a
-        path from its root stops at the first block that was refused.
+        path from its root stops at the first block that was refused. No other block under this digest is on disk or on
+        its way: the caller sees to that.
 
         keys     [layers, kv heads, head_dim, block size]
         values   [layers, kv heads, block size, head_dim]
@@ -161,19 +162,18 @@ class DiskTier:
         self._send(ticket)
         return ticket.future
 
-    def load(self, digest: bytes, edge: bytes, parent: bytes | None) -> Future[tuple[Tensor, Tensor] | None]:
+    def load(self, record: DiskRecord) -> Future[tuple[Tensor, Tensor] | None]:
         """Reads a block back: keys and values as `store` took them, or None.
 
         A file that is not in every byte the block that was asked for is removed, and told in `take_dropped`.
         """
-        record = DiskRecord(digest, parent, edge)
         self._file.check(record)
         with self._lock:
             self._expect_scanned()
-            place = self._shelf.get(digest)
+            place = self._shelf.get(record.digest)
             if place is None or self._closed:
                 return _done(None)
-            self._shelf.touch(digest)
+            self._shelf.touch(record.digest)
             return self._readers.submit(self._fetch, record, place)
 
     def remove(self, digest: bytes) -> None:

@@ -19,7 +19,7 @@ from worker.kv.loading import Loader, Part
 from worker.kv.pool import BlockPool
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
 from worker.kv.slots import Slots
-from worker.kv.tiers import Tiers
+from worker.kv.tiers import Tiers, record_of
 from worker.wire import Cached, Retention
 
 Tokens: TypeAlias = "array[int]"  # array("I"): token ids as unsigned 32-bit integers
@@ -258,9 +258,7 @@ class KVMemory:
         if node.host != NOWHERE:
             view = self.tiers.host.read(node.host)
             return Part(position, Tier.HOST, lambda: view)
-        parent = node.parent.digest or None if node.parent else None
-        reading = self.tiers.disk.load(node.digest, node.edge, parent)
-        return Part(position, Tier.DISK, reading.result)
+        return Part(position, Tier.DISK, self.tiers.disk.load(record_of(node)).result)
 
     def _arrive(self, arrival: Arrival) -> None:
         """The loader is done: the sequence begins with what has come, up to the first block that was a miss."""

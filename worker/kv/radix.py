@@ -23,12 +23,12 @@ class Node:
     users             running sequences that stand on this node or below it; none of these is ever evicted
     device_children   children that are on the device; eviction takes leaves first
     host_children     the same on host
+    lineage           32 bytes that commit to the whole path, None unless marked (worker/kv/lineage.py)
     kids              no child, the only child, or children by edge: most nodes have one, and a dictionary for each
                       would be most of what a block costs
     """
 
     __slots__ = (
-        "__weakref__",
         "block",
         "device_children",
         "digest",
@@ -38,6 +38,7 @@ class Node:
         "host_children",
         "kids",
         "last_used",
+        "lineage",
         "parent",
         "users",
     )
@@ -54,6 +55,7 @@ class Node:
         self.host_children = 0
         self.users = 0
         self.last_used = 0
+        self.lineage: bytes | None = None
 
     @property
     def resident(self) -> bool:

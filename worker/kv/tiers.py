@@ -9,6 +9,7 @@ from worker.kv.events import EventLog
 from worker.kv.eviction import EvictionQueue, Rank
 from worker.kv.host import HostState, HostTier
 from worker.kv.leases import LeaseBook
+from worker.kv.lineage import lineage_of
 from worker.kv.pool import BlockPool
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
 from worker.kv.record import DiskRecord
@@ -55,7 +56,7 @@ class Tiers:
         self._spoil_freed = spoil_freed
         self._device_queue = EvictionQueue(_leaves_device, self._rank)
         self._host_queue = EvictionQueue(self._leaves_host, self._rank)
-        self._on_disk: dict[bytes, Node] = {}
+        self._on_disk: dict[bytes, Node] = {}  # those that are being written too
         self._writing: list[tuple[Node, Future[bool]]] = []
 
     def offer(self, node: Node) -> None:
@@ -100,7 +101,7 @@ class Tiers:
         for record in records:
             node = self._tree.insert(nodes[record.parent], record.edge, record.digest)
             nodes[record.digest] = node
-            node.disk = OnDisk.WRITING
+            self._on_disk[node.digest] = node
             self._written(node, stored=True)
 
     def keep_all(self) -> int:
@@ -191,9 +192,11 @@ class Tiers:
         return True
 
     def _to_disk(self, node: Node) -> bool:
-        """Hands a copy to the disk tier, which owns it from then on. False when it takes none now."""
-        assert node.parent is not None
-        record = DiskRecord(node.digest, node.parent.digest or None, node.edge)
+        """Hands a copy to the disk tier, which owns it from then on. False when it takes none now, or when another path
+        that was made to have the same digest is there already."""
+        if node.digest in self._on_disk:
+            return False
+        record = record_of(node)
         if node.host != NOWHERE:
             future = self.disk.store(record, *self.host.read(node.host))
             self.host.done(node.host)
@@ -202,6 +205,7 @@ class Tiers:
         if future.done() and not future.result():
             return False
         node.disk = OnDisk.WRITING
+        self._on_disk[node.digest] = node
         self._writing.append((node, future))
         return True
 
@@ -217,9 +221,9 @@ class Tiers:
         node.disk = OnDisk.PRESENT if stored else OnDisk.ABSENT
         if stored:
             self.moves.written += 1
-            self._on_disk[node.digest] = node
             self._events.stored(node, Tier.DISK)
         else:
+            del self._on_disk[node.digest]
             self._settle(node)
 
     def _dropped(self, digest: bytes) -> None:
@@ -262,13 +266,19 @@ class Tiers:
             self._leave_host(node, reason)
         if node.disk == OnDisk.PRESENT:
             self._events.removed(node, Tier.DISK, reason)
-            del self._on_disk[node.digest]
         if node.disk != OnDisk.ABSENT:
+            del self._on_disk[node.digest]
             self.disk.remove(node.digest)
             node.disk = OnDisk.ABSENT
         self.moves.lost += 1
         self.leases.forgotten(node)
         self._tree.remove(node)
+
+
+def record_of(node: Node) -> DiskRecord:
+    """The node as the disk tier names it."""
+    assert node.parent is not None
+    return DiskRecord(node.digest, node.parent.digest or None, node.edge, lineage_of(node))
 
 
 def _leaves_device(node: Node) -> bool:

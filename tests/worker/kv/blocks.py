@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cacheplane.identity import Namespace, block_hash
+from worker.kv.lineage import NO_LINEAGE, lineage_after
 from worker.kv.record import DiskRecord
 from worker.kv.slots import KVShape
 
@@ -23,7 +24,9 @@ def chain(
         tokens = array("I", range(start, start + BLOCK)).tobytes()
         begins = namespace if after is None else None
         parent = after.digest if after else None
-        after = DiskRecord(block_hash(parent, begins, tokens), parent, (begins.key if begins else b"") + tokens)
+        edge = (begins.key if begins else b"") + tokens
+        lineage = lineage_after(after.lineage if after else NO_LINEAGE, edge)
+        after = DiskRecord(block_hash(parent, begins, tokens), parent, edge, lineage)
         records.append(after)
     return records
 

@@ -39,7 +39,7 @@ def store(tier: DiskTier, record: DiskRecord, seed: int = 0) -> bool:
 
 
 def load(tier: DiskTier, record: DiskRecord) -> tuple[Tensor, Tensor] | None:
-    return tier.load(record.digest, record.edge, record.parent).result()
+    return tier.load(record).result()
 
 
 def path_of(folder: Path, record: DiskRecord) -> Path:

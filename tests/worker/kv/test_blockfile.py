@@ -82,8 +82,9 @@ def test_a_file_of_another_model_is_nothing(foreign: BlockFile) -> None:
         replace(CHILD, parent=None),
         replace(CHILD, parent=CHILD.digest),
         replace(CHILD, digest=ROOT.digest),
+        replace(CHILD, lineage=ROOT.lineage),
     ],
-    ids=["tokens", "namespace", "no parent", "parent", "digest"],
+    ids=["tokens", "namespace", "no parent", "parent", "digest", "lineage"],
 )
 def test_only_the_very_block_is_opened(asked: DiskRecord) -> None:
     assert FORMAT.open(image_of(CHILD), asked) is None
@@ -117,6 +118,7 @@ def test_a_tensor_that_would_broadcast_or_convert_is_refused() -> None:
         (replace(ROOT, digest=b"short"), "digest"),
         (replace(ROOT, parent=b"short"), "digest"),
         (replace(ROOT, edge=b"x" * 9), "edge"),
+        (replace(ROOT, lineage=b"short"), "lineage"),
     ],
 )
 def test_a_record_that_cannot_be_is_refused(wrong: DiskRecord, message: str) -> None:

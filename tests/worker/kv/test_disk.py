@@ -121,7 +121,7 @@ def test_a_tier_is_scanned_first_and_once(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="scanned first"):
         tier.store(ROOT, *kv(0))
     with pytest.raises(RuntimeError, match="scanned first"):
-        tier.load(ROOT.digest, ROOT.edge, None)
+        tier.load(ROOT)
     tier.scan()
     with pytest.raises(RuntimeError, match="once"):
         tier.scan()

@@ -79,6 +79,7 @@ def test_another_block_under_the_same_digest_is_a_miss(tmp_path: Path) -> None:
         replace(CHILD, edge=GRANDCHILD.edge),
         replace(CHILD, parent=GRANDCHILD.digest),
         replace(CHILD, edge=GLOBEX.key + CHILD.edge),
+        replace(CHILD, lineage=GRANDCHILD.lineage),
     ):
         with opened(tmp_path) as (tier, _):
             store(tier, CHILD)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.worker.kv.blocks import BLOCK, GLOBEX, SHAPE, chain, kv, same_bits
 from tests.worker.kv.disks import CHAIN, CHILD, FILE_BYTES, GRANDCHILD, MODEL, ROOT, load, opened, path_of, store
+from worker.kv import blockfile
 from worker.kv.blockfile import BlockFile
 from worker.kv.slots import KVShape
 
@@ -84,6 +85,17 @@ def test_another_model_finds_nothing(tmp_path: Path, shape: KVShape, model: str)
     with opened(tmp_path) as (tier, _):
         store(tier, ROOT)
     with opened(tmp_path, shape=shape, model=model) as (tier, found):
+        assert found == []
+        assert load(tier, ROOT) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_an_older_format_are_removed(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blockfile, "_VERSION", 1)
+        with opened(tmp_path) as (tier, _):
+            store(tier, ROOT)
+    with opened(tmp_path) as (tier, found):
         assert found == []
         assert load(tier, ROOT) is None
     assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,7 @@
 """Parents before children, and what a record shows of itself."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,8 +35,17 @@ def test_what_has_no_way_to_a_root_is_left_out(missing: set[int]) -> None:
 
 
 def test_a_cycle_is_not_followed() -> None:
-    one, two = b"1" * 16, b"2" * 16
-    assert parents_first([DiskRecord(one, two, b""), DiskRecord(two, one, b"")]) == []
+    one, two, lineage = b"1" * 16, b"2" * 16, bytes(32)
+    assert parents_first([DiskRecord(one, two, b"", lineage), DiskRecord(two, one, b"", lineage)]) == []
+
+
+def test_a_block_does_not_hang_from_another_path_of_the_same_digest() -> None:
+    """What a crafted collision of chain hashes would leave on disk: a child beside the file of a stranger's parent."""
+    mine, stranger = chain(3), chain(1, first=100)[0]
+    twin = replace(stranger, digest=mine[0].digest)
+    assert parents_first([twin, *mine[1:]]) == [twin]
+    assert parents_first(mine) == mine
+    assert parents_first([replace(mine[0], lineage=stranger.lineage)]) == []
 
 
 def test_a_record_shows_neither_tokens_nor_namespace() -> None:
