@@ -7,12 +7,12 @@ from torch import Tensor
 
 from gateway.up.model import find_model
 from worker.engine import Engine
-from worker.gguf import GGUF
 from worker.kv import BlockPool, KVMemory, Slots
 from worker.model import Model
 from worker.rows import Row
 from worker.scheduler import Scheduler
 from worker.tokenizer import read_vocabulary
+from worker.weights import open_weights
 from worker.wire import GenerateRequest, Sampling, SpanWire
 
 _CONTEXT = 512
@@ -25,8 +25,8 @@ class EngineRig:
     """
 
     def __init__(self, rows: int = 32) -> None:
-        gguf = GGUF(find_model("smollm2").path)
-        self._model, vocabulary = Model(gguf, torch.float32), read_vocabulary(gguf)
+        weights = open_weights(find_model("smollm2").path)
+        self._model, vocabulary = Model(weights, torch.float32), read_vocabulary(weights)
         shape = self._model.kv_shape
         slots = Slots(shape, slots=rows, context=_CONTEXT, blocks=rows * _CONTEXT // 16, block_size=16)
         memory = KVMemory(slots, BlockPool(rows * _CONTEXT // 16))

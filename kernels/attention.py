@@ -10,16 +10,28 @@ import torch
 from torch import Tensor
 
 
-def length_mask(lengths: Tensor, longest: int, dtype: torch.dtype) -> Tensor:
-    """Additive mask [sequences, 1, 1, longest]: 0 where position < length, else -inf."""
-    visible = torch.arange(longest).unsqueeze(0) < lengths.unsqueeze(1)
+def length_mask(lengths: Tensor, longest: int, dtype: torch.dtype, window: int | None = None) -> Tensor:
+    """Additive mask [sequences, 1, 1, longest]: 0 for the positions below a length, else -inf.
+
+    window   only that many of them, the last; None for all
+    """
+    positions, ends = torch.arange(longest).unsqueeze(0), lengths.unsqueeze(1)
+    visible = positions < ends
+    if window is not None:
+        visible &= positions >= ends - window
     return torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, -math.inf)[:, None, None, :]
 
 
-def causal_mask(start: int, count: int, dtype: torch.dtype) -> Tensor:
-    """Additive mask [count, start + count] for queries at positions start .. start + count - 1."""
+def causal_mask(start: int, count: int, dtype: torch.dtype, window: int | None = None) -> Tensor:
+    """Additive mask [count, start + count] for queries at positions start .. start + count - 1.
+
+    window   how many positions each of them sees, its own included; None for all up to its own
+    """
     total = start + count
-    visible = torch.arange(total).unsqueeze(0) <= torch.arange(start, total).unsqueeze(1)
+    keys, queries = torch.arange(total).unsqueeze(0), torch.arange(start, total).unsqueeze(1)
+    visible = keys <= queries
+    if window is not None:
+        visible &= keys > queries - window
     return torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, -math.inf)
 
 

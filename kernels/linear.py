@@ -28,18 +28,20 @@ def compute_dtype(choice: str) -> torch.dtype:
 
 
 class Linear:
-    """y = x · Wᵀ, without bias.
+    """y = x · Wᵀ + b.
 
     weight   [out, in], any float dtype; kept only in packed form
+    bias     [out], or None
     call     x [rows, in] of `dtype` -> [rows, out] of `dtype`
     """
 
-    def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, weight: Tensor, dtype: torch.dtype, bias: Tensor | None = None) -> None:
         self.out_features, self.in_features = weight.shape
         self.dtype = dtype
+        self._bias = None if bias is None else bias.to(dtype).contiguous()
         rows = weight.to(dtype).contiguous()
         self._packed = torch.ops.mkldnn._reorder_linear_weight(rows, _EXPECTED_ROWS)  # noqa: SLF001
 
     def __call__(self, x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")  # noqa: SLF001
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")  # noqa: SLF001
         return y

@@ -1,23 +1,28 @@
 """Rotary position embedding."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 
 class Rotary:
-    """Rotates the two halves of each head by an angle that grows with position.
+    """Rotates the two halves of each head by angles that grow with position.
 
-    head_dim    even
-    positions   how many positions the table covers
-    base        theta of the model
-    source      Su et al., 2021, in the half-split form of Llama's published weights
+    frequencies   radians per position of each pair, head_dim / 2 of them
+    positions     how many positions the table covers
+    amplitude     what cosines and sines are multiplied by
+    source        Su et al., 2021, in the half-split form of Llama's published weights
     """
 
-    def __init__(self, head_dim: int, positions: int, base: float, dtype: torch.dtype) -> None:
-        inverse = base ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-        angle = torch.outer(torch.arange(positions, dtype=torch.float64), inverse)
-        self._cos = angle.cos().to(dtype)
-        self._sin = angle.sin().to(dtype)
+    def __init__(
+        self, frequencies: Sequence[float], positions: int, dtype: torch.dtype, amplitude: float = 1.0
+    ) -> None:
+        angle = torch.outer(
+            torch.arange(positions, dtype=torch.float64), torch.tensor(frequencies, dtype=torch.float64)
+        )
+        self._cos = angle.cos().mul_(amplitude).to(dtype)
+        self._sin = angle.sin_().mul_(amplitude).to(dtype)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines for int64 positions [rows], each [rows, 1, head_dim / 2]; taken once per forward pass."""

@@ -17,7 +17,6 @@ import uvloop
 from kernels import compute_dtype
 from worker.config import ConfigError, WorkerConfig, parse
 from worker.engine import Engine
-from worker.gguf import GGUF, GGUFError
 from worker.grammar import GrammarCompiler
 from worker.kv import BlockPool, KVLimits, KVMemory, Slots
 from worker.model import Model, fingerprint
@@ -25,6 +24,7 @@ from worker.publisher import EventPublisher
 from worker.scheduler import Scheduler
 from worker.server import Service, WorkerApp
 from worker.tokenizer import Vocabulary, read_vocabulary
+from worker.weights import ModelError, Weights, open_weights
 from worker.wire import MAX_N, ModelInfo
 
 
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
         config = parse(arguments)
         _configure_logs(config)
         return uvloop.run(_serve(config))
-    except (ConfigError, GGUFError, OSError) as error:
+    except (ConfigError, ModelError, OSError) as error:
         print(f"worker: {error}", file=sys.stderr)  # noqa: T201
         return 2
 
@@ -87,19 +87,19 @@ class WorkerProcess:
 
 def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException], None]) -> Service:
     torch.set_num_threads(config.threads)
-    gguf, dtype = GGUF(config.model), _dtype(config.dtype)
-    vocabulary, model = read_vocabulary(gguf), Model(gguf, dtype)
-    context = min(config.context_length, model.config.context)
+    weights, dtype = open_weights(config.model), _dtype(config.dtype)
+    vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length)
+    context = model.context
     slots = Slots(
         model.kv_shape, slots=config.slots, context=context, blocks=config.blocks, block_size=config.block_size
     )
-    mark = fingerprint(gguf, dtype)
+    mark = fingerprint(weights, dtype)
     memory = KVMemory(slots, BlockPool(config.blocks), _kv_limits(config, mark))
     scheduler = Scheduler(memory, budget=config.chunk_tokens, max_waiting=config.max_waiting)
     compiler = GrammarCompiler(vocabulary)
     publisher = EventPublisher(config.host, epoch)  # last: sockets that a failed start left open could hang its exit
     engine = Engine(model, vocabulary, memory, scheduler, context=context, publish=publisher.publish, on_crash=on_crash)
-    info = _model_info(config, epoch, gguf, vocabulary, context, dtype, mark)
+    info = _model_info(config, epoch, weights, vocabulary, context, dtype, mark)
     return Service(info, engine, compiler, publisher, config.token)
 
 
@@ -124,7 +124,7 @@ def _dtype(choice: str) -> torch.dtype:
 def _model_info(
     config: WorkerConfig,
     epoch: int,
-    gguf: GGUF,
+    weights: Weights,
     vocabulary: Vocabulary,
     context: int,
     dtype: torch.dtype,
@@ -135,7 +135,7 @@ def _model_info(
         epoch=epoch,
         name=config.name,
         fingerprint=mark,
-        architecture=str(gguf.metadata["general.architecture"]),
+        architecture=weights.config.architecture,
         context_length=context,
         block_size=config.block_size,
         kv_dtype=str(dtype).removeprefix("torch."),

@@ -1,5 +1,7 @@
 """Attention of one forward pass over slots: single tokens all at once, chunks one by one."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -11,15 +13,22 @@ from worker.rows import Row
 class SlotAttention:
     """What the attention of all layers of one forward pass shares: masks, and where each row's KV goes.
 
-    rows   those of one token first
+    rows      those of one token first
+    windows   of each layer, how many positions a query sees, its own included; None for all
+
+    A window is a matter of masks alone: slots and blocks keep what lies before it.
     """
 
-    def __init__(self, rows: list[Row], slots: Slots) -> None:
+    def __init__(self, rows: list[Row], slots: Slots, windows: Sequence[int | None]) -> None:
         self._slots = slots
         self._singles = singles = [row for row in rows if row.count == 1]
         self._chunks = rows[len(singles) :]
         dtype = slots.shape.dtype
-        self._masks = [causal_mask(row.start, row.count, dtype) for row in self._chunks]
+        self._windows = windows
+        kinds = set(windows)
+        self._masks = {
+            window: [causal_mask(row.start, row.count, dtype, window) for row in self._chunks] for window in kinds
+        }
         if singles:
             self._slot = torch.tensor([row.slot for row in singles])
             self._position = torch.tensor([row.start for row in singles])
@@ -28,16 +37,17 @@ class SlotAttention:
             self._span = max(row.slot for row in singles) + 1
             lengths = torch.ones(self._span, dtype=torch.int64)
             lengths[self._slot] = self._position + 1
-            self._length_mask = length_mask(lengths, int(lengths.max()), dtype)
+            longest = int(lengths.max())
+            self._length_masks = {window: length_mask(lengths, longest, dtype, window) for window in kinds}
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Writes k and v [tokens, kv heads, head_dim] into the slots of a layer; returns [tokens, heads, head_dim]."""
-        keys, values = self._slots.keys[layer], self._slots.values[layer]
+        keys, values, window = self._slots.keys[layer], self._slots.values[layer], self._windows[layer]
         mixed = torch.empty_like(q)
         done = len(self._singles)
         if done:
-            mixed[:done] = self._decode(q[:done], k[:done], v[:done], keys, values)
-        for row, mask in zip(self._chunks, self._masks, strict=True):
+            mixed[:done] = self._decode(q[:done], k[:done], v[:done], keys, values, self._length_masks[window])
+        for row, mask in zip(self._chunks, self._masks[window], strict=True):
             part, end = slice(done, done + row.count), row.start + row.count
             keys[row.slot, :, :, row.start : end] = k[part].permute(1, 2, 0)
             values[row.slot, :, row.start : end] = v[part].transpose(0, 1)
@@ -45,9 +55,9 @@ class SlotAttention:
             done += row.count
         return mixed
 
-    def _decode(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def _decode(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         keys[self._slot, :, :, self._position] = k
         values[self._slot, :, self._position] = v
         padded = q.new_zeros(self._span, *q.shape[1:])
         padded[self._slot] = q
-        return decode_attention(padded, keys[: self._span], values[: self._span], self._length_mask)[self._slot]
+        return decode_attention(padded, keys[: self._span], values[: self._span], mask)[self._slot]

@@ -1,7 +1,6 @@
-"""The Llama architecture, read from a GGUF file, computing one step of a mixed batch."""
+"""Decoders of Llama's family, computing one step of a mixed batch."""
 
 import hashlib
-import math
 from dataclasses import dataclass
 
 import torch
@@ -9,19 +8,26 @@ from torch import Tensor
 from torch.nn.functional import embedding, silu
 
 from kernels import Linear, Rotary, rms_norm, rotate
-from worker.architecture import ModelConfig
 from worker.attending import SlotAttention
-from worker.gguf import GGUF
 from worker.kv.slots import KVShape, Slots
+from worker.linears import Linears
 from worker.rows import Row, positions_of, wanted_of
+from worker.weights import Weights
 
 _KV_FORMAT = "saltway-kv-1"  # part of the fingerprint: raise it when the same weights begin to give other KV
+_READ_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
+    """One decoder layer.
+
+    qk_norm   [heads + kv heads, head_dim]: what the normalised queries and keys are multiplied by; None without
+    """
+
     attention_norm: Tensor
     qkv: Linear
+    qk_norm: Tensor | None
     output: Linear
     ffn_norm: Tensor
     gate_up: Linear
@@ -31,18 +37,20 @@ class _Layer:
 class Model:
     """Weights and the forward pass.
 
-    errors   GGUFError at load for an architecture, tensor or storage type that is not supported, with its name
+    context   the longest sequence that it computes: the model's own limit, or less where the caller needs less
+    errors    ModelError at load for a storage type that is not supported, with the tensor's name
     """
 
-    def __init__(self, gguf: GGUF, dtype: torch.dtype) -> None:
-        self.config = config = ModelConfig.of(gguf)
+    def __init__(self, weights: Weights, dtype: torch.dtype, context: int | None = None) -> None:
+        self.config = config = weights.config
         self.dtype = dtype
-        self._embedding = gguf.tensor("token_embd.weight").to(dtype)
-        self._layers = [self._load_layer(gguf, index) for index in range(config.layers)]
-        self._norm = gguf.tensor("output_norm.weight").to(dtype)
-        tied = "output.weight" not in gguf.tensors
-        self._head = Linear(self._embedding if tied else gguf.tensor("output.weight"), dtype)
-        self._rotary = Rotary(config.head_dim, config.context, config.rope_base, dtype)
+        self.context = config.context if context is None else min(context, config.context)
+        linears = Linears(weights, dtype)
+        self._embedding = weights.tensor("model.embed_tokens.weight").to(dtype)
+        self._layers = [self._load_layer(weights, linears, index) for index in range(config.layers)]
+        self._norm = weights.tensor("model.norm.weight").to(dtype)
+        self._head = linears("model.embed_tokens" if config.tied else "lm_head")
+        self._rotary = Rotary(config.rope.frequencies, self.context, dtype, config.rope.amplitude)
 
     @property
     def kv_shape(self) -> KVShape:
@@ -56,7 +64,7 @@ class Model:
         rows      rows of one token first
         returns   float32 [wanted, vocabulary], row after row
         """
-        attention = SlotAttention(rows, slots)
+        attention = SlotAttention(rows, slots, self.config.windows)
         angles = self._rotary.at(positions_of(rows))
         x = embedding(torch.tensor(tokens), self._embedding)
         for index, layer in enumerate(self._layers):
@@ -73,39 +81,40 @@ class Model:
         """Queries, keys and values of the rows, [tokens, heads or kv heads, head_dim]."""
         config = self.config
         qkv = layer.qkv(rms_norm(x, layer.attention_norm, config.epsilon)).view(len(x), -1, config.head_dim)
-        q, k, v = torch.split(qkv, [config.heads, config.kv_heads, config.kv_heads], dim=1)
-        return rotate(q, *angles), rotate(k, *angles), v
+        qk, v = torch.split(qkv, [config.heads + config.kv_heads, config.kv_heads], dim=1)
+        if layer.qk_norm is not None:
+            qk = rms_norm(qk, layer.qk_norm, config.epsilon)
+        q, k = torch.split(rotate(qk, *angles), [config.heads, config.kv_heads], dim=1)
+        return q, k, v
 
-    def _load_layer(self, gguf: GGUF, index: int) -> _Layer:
-        config = self.config
-
-        def weight(name: str) -> Tensor:
-            return gguf.tensor(f"blk.{index}.{name}.weight")
-
-        q, k = _half_split(weight("attn_q"), config.heads), _half_split(weight("attn_k"), config.kv_heads)
+    def _load_layer(self, weights: Weights, linears: Linears, index: int) -> _Layer:
+        config, stem = self.config, f"model.layers.{index}"
+        projections = [f"{stem}.self_attn.{name}_proj" for name in "qkv"]
         return _Layer(
-            attention_norm=weight("attn_norm").to(self.dtype),
-            qkv=Linear(torch.cat((q, k, weight("attn_v"))), self.dtype),
-            output=Linear(weight("attn_output"), self.dtype),
-            ffn_norm=weight("ffn_norm").to(self.dtype),
-            gate_up=Linear(torch.cat((weight("ffn_gate"), weight("ffn_up"))), self.dtype),
-            down=Linear(weight("ffn_down"), self.dtype),
+            attention_norm=weights.tensor(f"{stem}.input_layernorm.weight").to(self.dtype),
+            qkv=linears(*projections, bias=config.qkv_bias),
+            qk_norm=self._load_qk_norm(weights, f"{stem}.self_attn") if config.qk_norm else None,
+            output=linears(f"{stem}.self_attn.o_proj", bias=config.output_bias),
+            ffn_norm=weights.tensor(f"{stem}.post_attention_layernorm.weight").to(self.dtype),
+            gate_up=linears(f"{stem}.mlp.gate_proj", f"{stem}.mlp.up_proj", bias=config.mlp_bias),
+            down=linears(f"{stem}.mlp.down_proj", bias=config.mlp_bias),
         )
 
+    def _load_qk_norm(self, weights: Weights, stem: str) -> Tensor:
+        counts = {"q": self.config.heads, "k": self.config.kv_heads}
+        rows = [weights.tensor(f"{stem}.{name}_norm.weight").expand(count, -1) for name, count in counts.items()]
+        return torch.cat(rows).to(self.dtype)
 
-def _half_split(weight: Tensor, heads: int) -> Tensor:
-    """Rows of a q or k projection, from GGUF's order (rotary pairs adjacent) to half-split (half a head apart)."""
-    rows, width = weight.shape
-    return weight.view(heads, rows // heads // 2, 2, width).transpose(1, 2).reshape(rows, width)
 
-
-def fingerprint(gguf: GGUF, dtype: torch.dtype) -> str:
+def fingerprint(weights: Weights, dtype: torch.dtype) -> str:
     """Names the KV that this model computes: equal fingerprints mean equal KV for equal tokens.
 
-    source   SHA-256 over the file, the dtype and the version of our KV format; 32 hex digits of it
+    source   SHA-256 over the files, the dtype and the version of our KV format; 32 hex digits of it
     """
     digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/".encode())
-    with gguf.path.open("rb") as file:
-        while piece := file.read(1 << 22):
-            digest.update(piece)
-    return digest.hexdigest()[: math.ceil(128 / 4)]
+    for path in weights.files:
+        digest.update(path.stat().st_size.to_bytes(8, "little"))
+        with path.open("rb") as file:
+            while piece := file.read(_READ_BYTES):
+                digest.update(piece)
+    return digest.hexdigest()[:32]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from worker.gguf import GGUF, GGUFError
+from worker.weights import GGUFFile, GGUFWeights, ModelError
 
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 
@@ -35,18 +35,22 @@ class Vocabulary:
         return len(self.texts)
 
 
-def read_vocabulary(gguf: GGUF) -> Vocabulary:
-    """The vocabulary of a model file; GGUFError when its tokenizer is of a kind that we do not read."""
+def read_vocabulary(weights: GGUFWeights) -> Vocabulary:
+    """The vocabulary of a model; ModelError when its tokenizer is of a kind that we do not read."""
+    return read_metadata(weights.file)
+
+
+def read_metadata(gguf: GGUFFile) -> Vocabulary:
     meta = gguf.metadata
     if meta.get("tokenizer.ggml.model") != "gpt2":
-        raise GGUFError(f"tokenizer {meta.get('tokenizer.ggml.model')!r} is not supported; byte-level BPE (gpt2) is")
+        raise ModelError(f"tokenizer {meta.get('tokenizer.ggml.model')!r} is not supported; byte-level BPE (gpt2) is")
     names: list[str] = meta.get("tokenizer.ggml.tokens") or []
     kinds: list[int] = meta.get("tokenizer.ggml.token_type") or [_NORMAL] * len(names)
     eos = meta.get("tokenizer.ggml.eos_token_id")
     if not names or eos is None:
-        raise GGUFError(f"metadata tokenizer.ggml.{'eos_token_id' if names else 'tokens'} is missing")
+        raise ModelError(f"metadata tokenizer.ggml.{'eos_token_id' if names else 'tokens'} is missing")
     if len(kinds) != len(names):
-        raise GGUFError("tokenizer.ggml.token_type does not name a type for each token")
+        raise ModelError("tokenizer.ggml.token_type does not name a type for each token")
     control = {index: names[index] for index, kind in enumerate(kinds) if kind == _CONTROL}
     extra = {index: names[index] for index, kind in enumerate(kinds) if kind == _USER_DEFINED}
     return Vocabulary(
@@ -83,10 +87,10 @@ def _bytes_of(index: int, name: str, control: dict[int, str], extra: dict[int, s
     try:
         return bytes(_ALPHABET[character] for character in name)
     except KeyError:
-        raise GGUFError(f"token {index} is not spelled in the byte alphabet") from None
+        raise ModelError(f"token {index} is not spelled in the byte alphabet") from None
 
 
-def _tokenizer_json(gguf: GGUF, names: list[str], control: dict[int, str], extra: dict[int, str]) -> str:
+def _tokenizer_json(gguf: GGUFFile, names: list[str], control: dict[int, str], extra: dict[int, str]) -> str:
     merges = [tuple(merge.split(" ", 1)) for merge in gguf.metadata.get("tokenizer.ggml.merges", [])]
     vocabulary = {name: index for index, name in enumerate(names)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, fuse_unk=False))
@@ -104,4 +108,4 @@ def _pre_tokenizer(kind: str, byte_level: pre_tokenizers.PreTokenizer) -> pre_to
         return byte_level
     if kind == "smollm":
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
-    raise GGUFError(f"pre-tokenizer {kind!r} is not supported")
+    raise ModelError(f"pre-tokenizer {kind!r} is not supported")

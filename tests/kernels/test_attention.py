@@ -11,6 +11,7 @@ groups = st.integers(1, 3)
 shared = st.integers(1, 4)
 dims = st.sampled_from([4, 8, 16])
 seeds = st.integers(0, 2**31)
+windows = st.none() | st.integers(1, 50)
 
 
 def naive(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -24,34 +25,36 @@ def naive(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return torch.stack(mixed)
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), groups, shared, dims, seeds)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), windows, groups, shared, dims, seeds)
 def test_decode_sees_each_slot_up_to_its_own_length(
-    lengths: list[int], kv_heads: int, fold: int, dim: int, seed: int
+    lengths: list[int], window: int | None, kv_heads: int, fold: int, dim: int, seed: int
 ) -> None:
     draw = torch.Generator().manual_seed(seed)
     slots = len(lengths)
     q = torch.randn(slots, kv_heads * fold, dim, generator=draw)
     keys = torch.randn(slots, 48, kv_heads, dim, generator=draw)
     values = torch.randn(slots, 48, kv_heads, dim, generator=draw)
-    mask = length_mask(torch.tensor(lengths), max(lengths), torch.float32)
+    mask = length_mask(torch.tensor(lengths), max(lengths), torch.float32, window)
     mixed = decode_attention(q, keys.permute(0, 2, 3, 1).contiguous(), values.transpose(1, 2).contiguous(), mask)
     for slot, length in enumerate(lengths):
-        expected = naive(q[slot], keys[slot, :length], values[slot, :length])
+        first = max(0, length - (window or length))
+        expected = naive(q[slot], keys[slot, first:length], values[slot, first:length])
         torch.testing.assert_close(mixed[slot].double(), expected, atol=1e-5, rtol=1e-5)
 
 
-@given(st.integers(0, 30), st.integers(1, 20), groups, shared, dims, seeds)
+@given(st.integers(0, 30), st.integers(1, 20), windows, groups, shared, dims, seeds)
 def test_prefill_sees_everything_up_to_its_own_position(
-    start: int, count: int, kv_heads: int, fold: int, dim: int, seed: int
+    start: int, count: int, window: int | None, kv_heads: int, fold: int, dim: int, seed: int
 ) -> None:
     draw = torch.Generator().manual_seed(seed)
     q = torch.randn(count, kv_heads * fold, dim, generator=draw)
     keys, values = torch.randn(2, 64, kv_heads, dim, generator=draw)
-    mask = causal_mask(start, count, torch.float32)
+    mask = causal_mask(start, count, torch.float32, window)
     mixed = prefill_attention(q, keys.permute(1, 2, 0).contiguous(), values.transpose(0, 1).contiguous(), mask)
     for row in range(count):
         end = start + row + 1
-        torch.testing.assert_close(mixed[row].double(), naive(q[row], keys[:end], values[:end]), atol=1e-5, rtol=1e-5)
+        seen = slice(max(0, end - (window or end)), end)
+        torch.testing.assert_close(mixed[row].double(), naive(q[row], keys[seen], values[seen]), atol=1e-5, rtol=1e-5)
 
 
 def test_what_lies_behind_the_visible_positions_is_never_read() -> None:
@@ -66,3 +69,5 @@ def test_masks_are_zero_where_visible_and_minus_infinity_elsewhere() -> None:
     lengths = length_mask(torch.tensor([1, 3]), 3, torch.float32)
     assert lengths[:, 0, 0].tolist() == [[0, -math.inf, -math.inf], [0, 0, 0]]
     assert causal_mask(1, 2, torch.float32).tolist() == [[0, 0, -math.inf], [0, 0, 0]]
+    assert length_mask(torch.tensor([3]), 3, torch.float32, 2)[0, 0, 0].tolist() == [-math.inf, 0, 0]
+    assert causal_mask(1, 2, torch.float32, 1).tolist() == [[-math.inf, 0, -math.inf], [-math.inf, -math.inf, 0]]

@@ -9,12 +9,15 @@ sizes = st.integers(1, 130)
 
 
 @given(rows=sizes, wide=sizes, narrow=sizes, seed=st.integers(0, 2**31))
-def test_a_linear_layer_is_x_times_w_transposed(rows: int, wide: int, narrow: int, seed: int) -> None:
+def test_a_linear_layer_is_x_times_w_transposed_plus_b(rows: int, wide: int, narrow: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     weight, x = torch.randn(wide, narrow, generator=draw), torch.randn(rows, narrow, generator=draw)
+    bias = torch.randn(wide, generator=draw)
     layer = Linear(weight, torch.float32)
     assert (layer.out_features, layer.in_features) == (wide, narrow)
-    torch.testing.assert_close(layer(x).double(), x.double() @ weight.double().T, atol=2e-4, rtol=1e-4)
+    product = x.double() @ weight.double().T
+    torch.testing.assert_close(layer(x).double(), product, atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(Linear(weight, torch.float32, bias)(x).double(), product + bias, atol=2e-4, rtol=1e-4)
 
 
 def test_a_row_does_not_depend_on_its_neighbours() -> None:

@@ -7,9 +7,9 @@ from hypothesis import settings
 
 from tests.worker.rig import Rig
 from tests.worker.tiny import write_tiny
-from worker.gguf import GGUF
 from worker.model import Model
 from worker.tokenizer import Vocabulary, read_vocabulary
+from worker.weights import open_weights
 
 settings.register_profile("untimed", deadline=None)  # the first torch operation of a process takes seconds
 settings.load_profile("untimed")
@@ -23,12 +23,12 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_model(tiny_path: Path) -> Model:
-    return Model(GGUF(tiny_path), torch.float32)
+    return Model(open_weights(tiny_path), torch.float32)
 
 
 @pytest.fixture(scope="session")
 def tiny_vocabulary(tiny_path: Path) -> Vocabulary:
-    return read_vocabulary(GGUF(tiny_path))
+    return read_vocabulary(open_weights(tiny_path))
 
 
 @pytest.fixture

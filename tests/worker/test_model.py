@@ -11,11 +11,10 @@ from torch import Tensor
 
 from tests.worker.rig import BLOCK
 from tests.worker.tiny import CONTEXT, Value, metadata, tensors, vocabulary, write_gguf
-from worker.architecture import ModelConfig
-from worker.gguf import GGUF, GGUFError
 from worker.kv import Slots
 from worker.model import Model, fingerprint
 from worker.rows import Row
+from worker.weights import ModelError, open_weights
 
 SLOTS = 4
 prompts = st.lists(st.integers(3, 280), min_size=1, max_size=24)
@@ -93,14 +92,14 @@ def test_logits_that_nobody_wants_are_not_computed(tiny_model: Model) -> None:
 def test_a_model_without_a_head_of_its_own_uses_its_embedding(tmp_path: Path) -> None:
     stored = tensors()
     del stored["output.weight"]
-    tied = Model(GGUF(write_gguf(tmp_path / "tied", metadata(), stored)), torch.float32)
+    tied = Model(open_weights(write_gguf(tmp_path / "tied", metadata(), stored)), torch.float32)
     stored["output.weight"] = stored["token_embd.weight"]
-    untied = Model(GGUF(write_gguf(tmp_path / "untied", metadata(), stored)), torch.float32)
+    untied = Model(open_weights(write_gguf(tmp_path / "untied", metadata(), stored)), torch.float32)
     assert torch.equal(alone(tied, [5, 6]), alone(untied, [5, 6]))
 
 
 def test_dimensions_are_those_of_the_metadata(tiny_path: Path) -> None:
-    config = ModelConfig.of(GGUF(tiny_path))
+    config = open_weights(tiny_path).config
     assert (config.layers, config.width, config.heads, config.kv_heads, config.head_dim) == (3, 64, 4, 2, 16)
     assert (config.vocabulary, config.context, config.feed_forward) == (len(vocabulary()), CONTEXT, 96)
 
@@ -113,30 +112,30 @@ def test_dimensions_are_those_of_the_metadata(tiny_path: Path) -> None:
     ],
 )
 def test_another_architecture_is_refused_by_name(change: dict[str, Value], reason: str, tmp_path: Path) -> None:
-    with pytest.raises(GGUFError, match=reason):
-        Model(GGUF(write_gguf(tmp_path / "f", metadata() | change, tensors())), torch.float32)
+    with pytest.raises(ModelError, match=reason):
+        Model(open_weights(write_gguf(tmp_path / "f", metadata() | change, tensors())), torch.float32)
 
 
 @pytest.mark.parametrize("key", ["block_count", "embedding_length", "attention.head_count", "context_length"])
 def test_a_missing_dimension_is_refused_by_name(key: str, tmp_path: Path) -> None:
     entries = metadata()
     del entries[f"llama.{key}"]
-    with pytest.raises(GGUFError, match=rf"llama\.{key} is missing"):
-        Model(GGUF(write_gguf(tmp_path / "f", entries, tensors())), torch.float32)
+    with pytest.raises(ModelError, match=rf"llama\.{key} is missing"):
+        Model(open_weights(write_gguf(tmp_path / "f", entries, tensors())), torch.float32)
 
 
 def test_a_missing_tensor_is_refused_by_name(tmp_path: Path) -> None:
     stored = tensors()
     del stored["blk.1.ffn_up.weight"]
-    with pytest.raises(GGUFError, match=r"blk\.1\.ffn_up\.weight"):
-        Model(GGUF(write_gguf(tmp_path / "f", metadata(), stored)), torch.float32)
+    with pytest.raises(ModelError, match=r"blk\.1\.ffn_up\.weight"):
+        Model(open_weights(write_gguf(tmp_path / "f", metadata(), stored)), torch.float32)
 
 
 def test_the_fingerprint_names_weights_and_dtype(tiny_path: Path, tmp_path: Path) -> None:
-    tiny = GGUF(tiny_path)
-    other = GGUF(write_gguf(tmp_path / "other", metadata(), tensors(seed=1)))
+    tiny = open_weights(tiny_path)
+    other = open_weights(write_gguf(tmp_path / "other", metadata(), tensors(seed=1)))
     prints = {fingerprint(tiny, torch.float32), fingerprint(tiny, torch.bfloat16), fingerprint(other, torch.float32)}
     assert len(prints) == 3
     assert all(len(text) == 32 and int(text, 16) for text in prints)
     (tmp_path / "copy").write_bytes(tiny_path.read_bytes())
-    assert fingerprint(GGUF(tmp_path / "copy"), torch.float32) == fingerprint(tiny, torch.float32)
+    assert fingerprint(open_weights(tmp_path / "copy"), torch.float32) == fingerprint(tiny, torch.float32)

@@ -14,10 +14,10 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.worker.rig import Reply, Rig, ask, greedy
-from worker.gguf import GGUF
 from worker.model import Model
 from worker.rows import Row
 from worker.tokenizer import Vocabulary, read_vocabulary
+from worker.weights import open_weights
 
 pytestmark = pytest.mark.timeout(1200)  # a minute alone; one that shares its cores with others may take many times that
 TOLERANCE = 3e-4  # of a logit, of up to 31; measured 1.2e-4, and 5e-5 between the peer in float32 and in float64
@@ -47,12 +47,12 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def model(real_path: Path) -> Model:
-    return Model(GGUF(real_path), torch.float32)
+    return Model(open_weights(real_path), torch.float32)
 
 
 @pytest.fixture(scope="module")
 def vocabulary(real_path: Path) -> Vocabulary:
-    return read_vocabulary(GGUF(real_path))
+    return read_vocabulary(open_weights(real_path))
 
 
 @pytest.fixture(scope="module")

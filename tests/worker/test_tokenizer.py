@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
 from tests.worker.tiny import CONTROL, EOS, TEMPLATE, Value, metadata, vocabulary, write_gguf
-from worker.gguf import GGUF, GGUFError
-from worker.tokenizer import Vocabulary, read_vocabulary
+from worker.tokenizer import Vocabulary, read_metadata
+from worker.weights import GGUFFile, ModelError
 
 Read = Callable[[dict[str, Value]], Vocabulary]
 texts = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("the and 0123 🧂塩é\n\t\u200d🏽")))
@@ -21,7 +21,7 @@ def read(tmp_path: Path) -> Read:
     """Reads the vocabulary of the tiny model with some of its metadata changed; None leaves a key out."""
 
     def changed(entries: dict[str, Value]) -> Vocabulary:
-        return read_vocabulary(GGUF(write_gguf(tmp_path / "f", entries, {})))
+        return read_metadata(GGUFFile(write_gguf(tmp_path / "f", entries, {})))
 
     return changed
 
@@ -101,7 +101,7 @@ def test_the_byte_alphabet_is_that_of_gpt2(tiny_vocabulary: Vocabulary) -> None:
     ],
 )
 def test_a_tokenizer_that_we_do_not_read_is_refused_by_name(read: Read, change: dict[str, Value], reason: str) -> None:
-    with pytest.raises(GGUFError, match=reason):
+    with pytest.raises(ModelError, match=reason):
         read(metadata() | change)
 
 
@@ -109,7 +109,7 @@ def test_a_tokenizer_that_we_do_not_read_is_refused_by_name(read: Read, change: 
 def test_a_missing_key_is_refused(read: Read, key: str) -> None:
     entries = metadata()
     del entries[key]
-    with pytest.raises(GGUFError):
+    with pytest.raises(ModelError):
         read(entries)
 
 

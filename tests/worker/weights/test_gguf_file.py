@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.worker.tiny import BF16, F16, F32, Q4_0, Q4_1, Q8_0, Stored, Value, write_gguf, write_tiny
-from worker.gguf import GGUF, GGUFError
+from worker.weights import GGUFFile, ModelError
 
 TENSOR = {"t": Stored((1, 32), F32, bytes(128))}
 
@@ -30,7 +30,7 @@ def block(kind: int, rng: np.random.Generator, rows: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", [Q4_0, Q4_1, Q8_0])
 def test_blocks_decode_to_the_very_values_of_the_reference(kind: int, tmp_path: Path) -> None:
     raw = block(kind, np.random.default_rng(kind), 7 * 3)
-    file = GGUF(write_gguf(tmp_path / "f", {}, {"t": Stored((7, 96), kind, raw.tobytes())}))
+    file = GGUFFile(write_gguf(tmp_path / "f", {}, {"t": Stored((7, 96), kind, raw.tobytes())}))
     expected = reference.quants.dequantize(raw, reference.GGMLQuantizationType(kind)).reshape(7, 96)
     assert file.tensor("t").shape == (7, 96)
     assert np.array_equal(file.tensor("t").numpy(), expected)
@@ -40,8 +40,9 @@ def test_blocks_decode_to_the_very_values_of_the_reference(kind: int, tmp_path: 
 def test_plain_numbers_decode_to_themselves(kind: int, dtype: torch.dtype, tmp_path: Path) -> None:
     values = torch.randn(5, 3).to(dtype)
     raw = values.view(torch.uint8).numpy().tobytes()
-    file = GGUF(write_gguf(tmp_path / "f", {}, {"t": Stored((5, 3), kind, raw)}))
-    assert torch.equal(file.tensor("t"), values.float())
+    file = GGUFFile(write_gguf(tmp_path / "f", {}, {"t": Stored((5, 3), kind, raw)}))
+    assert file.tensor("t").dtype == dtype
+    assert torch.equal(file.tensor("t"), values)
 
 
 def test_every_type_of_metadata_is_read(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_every_type_of_metadata_is_read(tmp_path: Path) -> None:
         "ids": [1, -2],
         "words": ["a", ""],
     }
-    assert GGUF(write_gguf(tmp_path / "f", entries, {})).metadata == entries
+    assert GGUFFile(write_gguf(tmp_path / "f", entries, {})).metadata == entries
 
 
 @pytest.mark.parametrize(
@@ -71,28 +72,28 @@ def test_every_type_of_metadata_is_read(tmp_path: Path) -> None:
 def test_every_width_of_number_is_read(code: int, layout: str, value: float, tmp_path: Path) -> None:
     entry = struct.pack("<Q1sI", 1, b"k", code) + struct.pack(layout, value)
     (tmp_path / "f").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + entry)
-    assert GGUF(tmp_path / "f").metadata == {"k": value}
+    assert GGUFFile(tmp_path / "f").metadata == {"k": value}
 
 
 def test_tensors_start_where_the_alignment_says(tmp_path: Path) -> None:
     stored = {name: Stored((1, 1), F32, struct.pack("<f", number)) for number, name in enumerate("abc")}
-    file = GGUF(write_gguf(tmp_path / "f", {"general.alignment": 32}, stored))
+    file = GGUFFile(write_gguf(tmp_path / "f", {"general.alignment": 32}, stored))
     assert [file.tensor(name).item() for name in "abc"] == [0.0, 1.0, 2.0]
 
 
 def test_version_two_is_the_same_to_us(tmp_path: Path) -> None:
-    assert GGUF(write_gguf(tmp_path / "f", {"k": 1}, {}, version=2)).metadata == {"k": 1}
+    assert GGUFFile(write_gguf(tmp_path / "f", {"k": 1}, {}, version=2)).metadata == {"k": 1}
 
 
 def refused(path: Path) -> str:
     """Reads all of a file; the message of the one error that may come."""
-    with pytest.raises(GGUFError) as caught:
+    with pytest.raises(ModelError) as caught:
         read_all(path)
     return str(caught.value)
 
 
 def read_all(path: Path) -> None:
-    file = GGUF(path)
+    file = GGUFFile(path)
     for name in file.tensors:
         file.tensor(name)
 
@@ -114,7 +115,7 @@ def test_a_damaged_file_is_read_or_refused_and_never_anything_else(
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 130))] = data.draw(st.integers(0, 255))
     path.write_bytes(raw)
-    with suppress(GGUFError):
+    with suppress(ModelError):
         read_all(path)
 
 
@@ -158,7 +159,9 @@ def tensor_info(*shape: int, kind: int, offset: int) -> bytes:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (tensor_info(32, kind=12, offset=0), "ggml type 12"),
+        (tensor_info(32, kind=10, offset=0), "Q2_K (ggml type 10)"),
+        (tensor_info(32, kind=99, offset=0), "ggml type 99"),
+        (tensor_info(32, 0, kind=F32, offset=0), "empty"),
         (tensor_info(31, kind=Q8_0, offset=0), "blocks of 32"),
         (tensor_info(32, kind=F32, offset=0), "past the end"),
         (tensor_info(1, kind=F32, offset=1 << 63), "past the end"),
@@ -179,10 +182,10 @@ def test_an_alignment_that_is_none_is_refused(alignment: Value, tmp_path: Path) 
 
 
 def test_a_missing_tensor_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(GGUFError, match=r"blk\.9\.attn_q\.weight is missing"):
-        GGUF(write_tiny(tmp_path / "f")).tensor("blk.9.attn_q.weight")
+    with pytest.raises(ModelError, match=r"blk\.9\.attn_q\.weight is missing"):
+        GGUFFile(write_tiny(tmp_path / "f")).tensor("blk.9.attn_q.weight")
 
 
 def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        GGUF(tmp_path / "nowhere")
+        GGUFFile(tmp_path / "nowhere")
