@@ -23,6 +23,7 @@ from worker.model import Model, fingerprint
 from worker.publisher import EventPublisher
 from worker.scheduler import Scheduler
 from worker.server import Service, WorkerApp
+from worker.speculation import Speculator
 from worker.tokenizer import Vocabulary, read_vocabulary
 from worker.weights import ModelError, Weights, open_weights
 from worker.wire import MAX_N, ModelInfo
@@ -95,7 +96,9 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     )
     mark = fingerprint(weights, dtype)
     memory = KVMemory(slots, BlockPool(config.blocks), _kv_limits(config, mark))
-    scheduler = Scheduler(memory, budget=config.chunk_tokens, max_waiting=config.max_waiting)
+    drafts = 0 if config.speculation == "off" else config.draft_tokens
+    speculator = Speculator(drafts, adaptive=config.speculation == "auto")
+    scheduler = Scheduler(memory, budget=config.chunk_tokens, max_waiting=config.max_waiting, speculator=speculator)
     compiler = GrammarCompiler(vocabulary)
     publisher = EventPublisher(config.host, epoch)  # last: sockets that a failed start left open could hang its exit
     engine = Engine(model, vocabulary, memory, scheduler, context=context, publish=publisher.publish, on_crash=on_crash)

@@ -29,6 +29,8 @@ class WorkerConfig:
     offload_priority: int
     lease_blocks: int
     max_waiting: int
+    speculation: str
+    draft_tokens: int
     log_level: str
 
 
@@ -43,7 +45,7 @@ def parse(arguments: list[str]) -> WorkerConfig:
         raise ConfigError("--block-size must be a power of two")
     if flags.chunk_tokens < 2 * flags.slots:
         raise ConfigError("--chunk-tokens must be at least twice --slots, or prefill would starve")
-    for name in ("slots", "blocks", "threads", "context_length", "max_waiting"):
+    for name in ("slots", "blocks", "threads", "context_length", "max_waiting", "draft_tokens"):
         if getattr(flags, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
     if flags.host_mib < 0 or flags.disk_mib < 0 or flags.lease_blocks < 0:
@@ -70,6 +72,8 @@ def parse(arguments: list[str]) -> WorkerConfig:
         offload_priority=flags.offload_priority,
         lease_blocks=flags.lease_blocks,
         max_waiting=flags.max_waiting,
+        speculation=flags.speculation,
+        draft_tokens=flags.draft_tokens,
         log_level=flags.log_level,
     )
 
@@ -107,5 +111,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--lease-blocks", type=int, default=1024, help="blocks that one tag may have under lease")
     parser.add_argument("--max-waiting", type=int, default=256, help="sequences that may wait for a slot")
+    parser.add_argument(
+        "--speculation",
+        choices=("auto", "ngram", "off"),
+        default="auto",
+        help="draft tokens by looking up in prompt and reply what came next before: as far as it pays, always, never",
+    )
+    parser.add_argument("--draft-tokens", type=int, default=16, help="the most that one reply has in one step")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return parser

@@ -16,6 +16,7 @@ from worker.grammar import Grammar, Landing
 from worker.kv import KVMemory
 from worker.model import Model
 from worker.rows import Row
+from worker.sampler import Logits
 from worker.scheduler import Scheduler
 from worker.sequence import Emit, Job, Sequence
 from worker.tokenizer import Vocabulary
@@ -24,6 +25,7 @@ from worker.wire import GenerateRequest, Occupancy, ReleaseRequest, WorkerError
 T = TypeVar("T")
 _SMOOTHING = 0.2  # weight of the newest measurement in the moving averages
 _MIN_MEASURED_PREFILL = 32  # tokens; smaller chunks measure overhead, not a rate
+_WARM_UP_DRAFT = 8  # tokens
 _IDLE_SECONDS = 0.5
 _LOADING_SECONDS = 0.001  # between two looks at blocks that are on their way, when there is nothing else to do
 
@@ -37,6 +39,8 @@ class Counters:
     generated_tokens: int = 0
     requests: int = 0
     aborted: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     prefill_tps: float = 0.0
     decode_step_ms: float = 0.0
 
@@ -94,9 +98,12 @@ class Engine:
         self._model.forward([0] * tokens, [Row(0, 0, tokens)], self.memory.slots)
         self._model.forward([0] * tokens, [Row(0, 0, tokens)], self.memory.slots)
         self._set_prefill_rate(2 * tokens / (time.perf_counter() - began))
-        began = time.perf_counter()
-        self._model.forward([0], [Row(0, tokens, 1)], self.memory.slots)
-        self.counters.decode_step_ms = (time.perf_counter() - began) * 1000
+        times = self._scheduler.speculator.times
+        for count in (1, _WARM_UP_DRAFT):
+            began = time.perf_counter()
+            self._model.forward([0] * count, [Row(0, tokens - count, count, count)], self.memory.slots)
+            times.observe(1, int(count > 1), count - 1, time.perf_counter() - began)
+        self.counters.decode_step_ms = times.plain(1) * 1000
         self.load = self._measure_load()
 
     def stop(self) -> None:
@@ -128,8 +135,9 @@ class Engine:
         if request.request_id in self._scheduler.jobs:
             raise WorkerError(409, "duplicate", "a request with this id is running", "request_id")
         job = Job(request, grammars, emit)
+        drafter = self._scheduler.speculator.drafter
         job.sequences = [
-            Sequence(job, index, self._vocabulary, self._landing, self.context) for index in range(request.n)
+            Sequence(job, index, self._vocabulary, self._landing, self.context, drafter()) for index in range(request.n)
         ]
         self._scheduler.add(job)
         self.counters.requests += 1
@@ -211,19 +219,33 @@ class Engine:
         began = time.perf_counter()
         logits = self._model.forward(batch.tokens, batch.rows, self.memory.slots).numpy()
         self._scheduler.computed(batch)
-        wanted = [sequence for sequence, row in zip(batch.sequences, batch.rows, strict=True) if row.wanted]
-        for sequence, scores in zip(wanted, logits, strict=True):
-            sequence.advance(scores)
+        done = 0
+        for sequence, row, drafts in zip(batch.sequences, batch.rows, batch.drafts, strict=True):
+            if row.wanted:
+                self._advance(sequence, logits[done : done + row.wanted], drafts)
+                done += row.wanted
         self._measure(batch, time.perf_counter() - began)
 
+    def _advance(self, sequence: Sequence, logits: Logits, drafts: list[int]) -> None:
+        before = sequence.generated
+        accepted = sequence.advance(logits, drafts)
+        if drafts:
+            self._scheduler.verified(sequence, len(drafts), accepted)
+        self.counters.drafted_tokens += len(drafts)
+        self.counters.accepted_tokens += accepted
+        self.counters.generated_tokens += sequence.generated - before
+
     def _measure(self, batch: Batch, seconds: float) -> None:
-        counters, prefill = self.counters, batch.prefill_tokens
+        counters = self.counters
         counters.steps += 1
-        counters.generated_tokens += sum(row.wanted for row in batch.rows)
-        if prefill >= _MIN_MEASURED_PREFILL:
-            self._set_prefill_rate(_average(counters.prefill_tps, prefill / seconds))
-        elif prefill == 0:
+        if batch.prefill_tokens >= _MIN_MEASURED_PREFILL:
+            self._set_prefill_rate(_average(counters.prefill_tps, batch.prefill_tokens / seconds))
+        elif batch.prefill_tokens == 0:
             counters.decode_step_ms = _average(counters.decode_step_ms, seconds * 1000)
+            long = sum(row.count > 1 for row in batch.rows)
+            self._scheduler.speculator.times.observe(
+                len(batch.rows), long, len(batch.tokens) - len(batch.rows), seconds
+            )
 
     def _set_prefill_rate(self, tokens_per_second: float) -> None:
         self.counters.prefill_tps = self.memory.prefill_tps = tokens_per_second

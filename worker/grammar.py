@@ -29,6 +29,9 @@ class Grammar(Protocol):
     def forced(self) -> list[int]:
         """The tokens that must come next whatever the model says; often none."""
 
+    def follow(self, tokens: list[int]) -> list[int]:
+        """Those of the tokens that may come next, one after another, and what is forced behind them; stays put."""
+
     def rollback(self, count: int) -> None:
         """Takes back the last `count` accepted tokens."""
 
@@ -54,6 +57,15 @@ class LLGrammar:
 
     def forced(self) -> list[int]:
         return self._matcher.compute_ff_tokens()
+
+    def follow(self, tokens: list[int]) -> list[int]:
+        count = self._matcher.validate_tokens(tokens)
+        if not count:
+            return []
+        self._matcher.consume_tokens(tokens[:count])
+        forced: list[int] = self._matcher.compute_ff_tokens()
+        self._matcher.rollback(count)
+        return tokens[:count] + forced
 
     def rollback(self, count: int) -> None:
         self._matcher.rollback(count)

@@ -7,6 +7,7 @@ from worker.fairness import PREFILL, Fairness, reply_cost
 from worker.kv import KVMemory
 from worker.leaders import Leaders
 from worker.sequence import Job, Sequence
+from worker.speculation import Speculator
 from worker.waiting import WaitingQueue
 from worker.wire import Cached, WorkerError
 
@@ -30,8 +31,11 @@ class Scheduler:
     sequence goes back to wait with the tokens that it has. Its blocks stay in the tree, so it goes on by a hit.
     """
 
-    def __init__(self, memory: KVMemory, *, budget: int, max_waiting: int) -> None:
+    def __init__(
+        self, memory: KVMemory, *, budget: int, max_waiting: int, speculator: Speculator | None = None
+    ) -> None:
         self._memory = memory
+        self.speculator = speculator or Speculator(0)
         self._budget = budget
         self.fairness = Fairness(_SLACK * budget)
         self._leaders = Leaders(memory.block_size)
@@ -75,15 +79,24 @@ class Scheduler:
         ready = [sequence for sequence in self.running if sequence not in self._loading]
         budget = self._step_budget()
         assured = max(1, budget // (2 * self._memory.slots.total))
-        return compose(ready, budget, self._budget - budget, assured, self.fairness)
+        return compose(ready, budget, self._budget - budget, assured, self.fairness, self.speculator)
 
     def computed(self, batch: Batch) -> None:
-        """The batch's KV is in the slots: counts it, and stores the blocks that became full."""
-        for sequence, row in zip(batch.sequences, batch.rows, strict=True):
-            self._charge(sequence, row.count)
-            sequence.move_on(row.count)
-            assert sequence.holding is not None
-            self._memory.extend(sequence.holding, sequence.tokens, sequence.computed)
+        """The batch's KV is in the slots: counts what is no draft, and stores the blocks that became full."""
+        for sequence, row, drafts in zip(batch.sequences, batch.rows, batch.drafts, strict=True):
+            self._move_on(sequence, row.count - len(drafts))
+
+    def verified(self, sequence: Sequence, drafts: int, accepted: int) -> None:
+        """Of the drafts that the last batch computed so many are part of the reply; the KV of the rest is nothing."""
+        if accepted:
+            self._move_on(sequence, accepted)
+        self.fairness[sequence.job.tag].computed += PREFILL * (drafts - accepted)
+
+    def _move_on(self, sequence: Sequence, count: int) -> None:
+        self._charge(sequence, count)
+        sequence.move_on(count)
+        assert sequence.holding is not None
+        self._memory.extend(sequence.holding, sequence.tokens, sequence.computed)
 
     def retire(self) -> list[Job]:
         """Frees what finished sequences hold; returns the jobs whose last sequence has finished."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cacheplane.identity import Namespace, Span
+from worker.drafting import Drafter, Price
 from worker.grammar import Grammar, Landing, landing_room
 from worker.kv import Holding
 from worker.sampler import Logits, Sampler
@@ -75,7 +76,15 @@ class Sequence:
     protected   it may not lose what it computes in its slot before so many are computed
     """
 
-    def __init__(self, job: Job, index: int, vocabulary: Vocabulary, landing: Landing, context: int) -> None:
+    def __init__(
+        self,
+        job: Job,
+        index: int,
+        vocabulary: Vocabulary,
+        landing: Landing,
+        context: int,
+        drafter: Drafter | None = None,
+    ) -> None:
         params = job.params
         self.job = job
         self.index = index
@@ -91,6 +100,7 @@ class Sequence:
         self._grammar = job.grammars[index] if job.grammars else None
         self._sampler = Sampler(params, job.seed, index, set(job.prompt))
         self._text = TextStream(params.stop)
+        self._drafter = drafter
         self._stop_ids = set(params.stop_ids) | (set() if params.ignore_eos else set(vocabulary.stop_ids))
         self._limit = min(params.max_tokens, context - len(job.prompt))
         self._room = landing_room(self._limit)
@@ -146,30 +156,64 @@ class Sequence:
         self.computed = 0
         return holding
 
-    def advance(self, logits: Logits) -> None:
-        """Chooses the next token, takes the forced ones behind it, and emits what became final."""
-        choice = self._sampler.choose(logits, self.generated, self._allowed())
+    def draft(self, most: int, price: Price) -> list[int]:
+        """Tokens that may well come after those that it has, to be computed along with them; often none."""
+        most = min(most, self._limit - self.generated - 1)
+        if self._drafter is None or most <= 0:
+            return []
+        found = self._drafter.propose(self.tokens, most, price)
+        end = next((at for at, token in enumerate(found) if token in self._stop_ids), len(found))
+        if self._grammar is None or not end:
+            return found[:end]
+        return self._grammar.follow(found[:end])[:most]
+
+    def advance(self, logits: Logits, drafts: list[int]) -> int:
+        """Chooses tokens, takes the forced ones behind each, and emits what became final.
+
+        The first choice is made in any case, the next as long as what was taken is what had been drafted.
+
+        logits   [1 + drafts, vocabulary]: after the last token, and after each draft
+        returns  how many drafts were accepted: tokens of the sequence whose KV is computed already
+        """
         if self.job.first_token is None:
             self.job.first_token = time.monotonic()
-        if choice is None:
-            self.finish("stop")
-            return
-        start = len(self.tokens)
+        start, accepted = len(self.tokens), 0
         texts: list[str] = []
-        logprobs = None if choice.logprob is None else [choice.logprob]
-        if self._take(choice.token, texts):
-            for token in self._forced():
-                if not self._take(token, texts):
-                    break
-        self._emit(list(self.tokens[start:]), "".join(texts), logprobs)
+        logprobs: list[TokenLogprob] = []
+        while self.finished is None:
+            before = len(self.tokens)
+            self._choose(logits[accepted], texts, logprobs)
+            taken = self.tokens[before:]
+            same = _common(taken, drafts[accepted:])
+            accepted += same
+            if same < len(taken):
+                break
+        if self._drafter is not None and drafts:
+            self._drafter.verified(accepted, rejected=self.finished is None and accepted < len(drafts))
+        self._emit(list(self.tokens[start:]), "".join(texts), logprobs or None)
         if self.finished:
             self._close()
+        return accepted
 
     def finish(self, reason: str) -> None:
         """Ends the sequence from outside: abort or deadline, or nothing more is allowed."""
         if self.finished is None:
             self.finished = reason
             self._close()
+
+    def _choose(self, logits: Logits, texts: list[str], logprobs: list[TokenLogprob]) -> None:
+        """Takes one token by the logits, and those that it forces."""
+        choice = self._sampler.choose(logits, self.generated, self._allowed())
+        if choice is None:
+            self.finished = "stop"
+            return
+        before = len(self.tokens)
+        if self._take(choice.token, texts):
+            for token in self._forced():
+                if not self._take(token, texts):
+                    break
+        if choice.logprob is not None and len(self.tokens) > before:
+            logprobs.append(choice.logprob)
 
     def _allowed(self) -> NDArray[np.bool_] | None:
         if self._grammar is not None:
@@ -203,10 +247,16 @@ class Sequence:
 
     def _emit(self, tokens: list[int], text: str, logprobs: list[TokenLogprob] | None) -> None:
         if tokens or text:
-            self.job.emit(Delta(self.index, text, tokens, logprobs if tokens else None))
+            self.job.emit(Delta(self.index, text, tokens, logprobs))
 
     def _close(self) -> None:
         rest = self._text.finish()
         self._emit([], rest, None)
         assert self.finished is not None
         self.job.emit(Finish(self.index, self.finished, self.generated, self._text.stopped))
+
+
+def _common(one: "array[int]", other: list[int]) -> int:
+    """How many tokens two runs begin with in common."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), min(len(one), len(other)))

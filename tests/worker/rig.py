@@ -11,6 +11,7 @@ from worker.grammar import Grammar
 from worker.kv import BlockPool, KVLimits, KVMemory, Slots
 from worker.model import Model
 from worker.scheduler import Scheduler
+from worker.speculation import Speculator
 from worker.tokenizer import Vocabulary
 from worker.wire import Delta, End, Finish, Frame, GenerateRequest, Sampling, SpanWire, Start, TokenLogprob
 
@@ -111,10 +112,11 @@ class Rig:
         budget: int = 32,
         max_waiting: int = 32,
         limits: KVLimits | None = None,
+        speculator: Speculator | None = None,
     ) -> None:
         tensors = Slots(model.kv_shape, slots=slots, context=context, blocks=blocks, block_size=BLOCK)
         self.memory = KVMemory(tensors, BlockPool(blocks), limits, spoil_freed=True)
-        self.scheduler = Scheduler(self.memory, budget=budget, max_waiting=max_waiting)
+        self.scheduler = Scheduler(self.memory, budget=budget, max_waiting=max_waiting, speculator=speculator)
         self.events: list[Event] = []
         self.engine = Engine(
             model,

@@ -7,6 +7,7 @@ from worker.batch import Batch, compose
 from worker.fairness import Fairness
 from worker.grammar import GrammarCompiler
 from worker.model import Model
+from worker.speculation import Speculator
 from worker.tokenizer import Vocabulary
 from worker.wire import Sampling
 
@@ -18,7 +19,7 @@ def counts(batch: Batch | None) -> dict[str, int]:
 
 
 def test_there_is_no_step_without_sequences() -> None:
-    assert compose([], 16, 0, 1, Fairness(32)) is None
+    assert compose([], 16, 0, 1, Fairness(32), Speculator(4)) is None
 
 
 def test_two_tags_share_a_step_and_its_remainder(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:

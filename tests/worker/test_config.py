@@ -37,6 +37,8 @@ def test_the_defaults_are_those_of_one_worker_on_loopback(required: list[str]) -
         offload_priority=20,
         lease_blocks=1024,
         max_waiting=256,
+        speculation="auto",
+        draft_tokens=16,
         log_level="info",
     )
 
@@ -59,6 +61,8 @@ def test_every_flag_is_taken(required: list[str]) -> None:
         "offload_priority": 50,
         "lease_blocks": 7,
         "max_waiting": 5,
+        "speculation": "ngram",
+        "draft_tokens": 3,
         "log_level": "debug",
     }
     arguments = [part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", str(value))]
@@ -77,6 +81,7 @@ def test_every_flag_is_taken(required: list[str]) -> None:
         (["--threads", "-1"], "--threads"),
         (["--context-length", "0"], "--context-length"),
         (["--max-waiting", "0"], "--max-waiting"),
+        (["--draft-tokens", "0"], "--draft-tokens"),
         (["--host-mib", "-1"], "--host-mib"),
         (["--disk-mib", "-1"], "--disk-mib"),
         (["--offload-priority", "101"], "--offload-priority"),

@@ -179,7 +179,7 @@ def constrained_reply(
     job.sequences = [sequence]
     rng = np.random.default_rng(seed)
     while not sequence.finished:
-        sequence.advance(rng.normal(size=len(vocabulary)).astype(np.float32))
+        sequence.advance(rng.normal(size=(1, len(vocabulary))).astype(np.float32), [])
     assert isinstance(frames[-1], Finish)
     return "".join(frame.text for frame in frames if isinstance(frame, Delta)), frames[-1]
 

@@ -38,7 +38,7 @@ class Speaker:
                 break
             logits = np.zeros(len(texts), dtype=np.float32)
             logits[token] = 9
-            self.sequence.advance(logits)
+            self.sequence.advance(logits[None], [])
         return self.reply
 
     def end(self) -> Reply:
@@ -188,5 +188,5 @@ def test_a_grammar_outweighs_the_logits(tiny_vocabulary: Vocabulary) -> None:
 def test_penalties_count_forced_tokens_too(tiny_vocabulary: Vocabulary) -> None:
     speaker = Speaker(tiny_vocabulary, greedy(presence_penalty=2), grammar='start: /[xy]/ "ab" /[bc]/')
     speaker.say(b"x")
-    speaker.sequence.advance(np.zeros(len(tiny_vocabulary), dtype=np.float32))
+    speaker.sequence.advance(np.zeros((1, len(tiny_vocabulary)), dtype=np.float32), [])
     assert speaker.end().text() == "xabc"
