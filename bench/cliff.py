@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from cacheplane.identity import Namespace, Span
-from worker.kv import BlockPool, KVLimits, KVMemory, KVShape, Slots
+from worker.kv import KVLimits, KVMemory, KVShape, SlotLayout
 from worker.kv.blockfile import BlockFile
 from worker.wire import Retention, RetentionRange
 
@@ -155,7 +155,7 @@ def _run(configuration: Configuration, turns: list[Turn], total: int, rates: Rat
 def _memory(configuration: Configuration, turns: list[Turn], total: int, folder: Path, clock: Stopped) -> KVMemory:
     longest = max(len(turn.blocks) for turn in turns) * _BLOCK + _BLOCK
     pool = int(configuration.device * total) + 1
-    slots = Slots(_SHAPE, slots=1, context=longest, blocks=pool, block_size=_BLOCK)
+    slots = SlotLayout(_SHAPE, slots=1, context=longest, blocks=pool, block_size=_BLOCK)
     limits = KVLimits(
         host_bytes=int(configuration.host * total) * _SHAPE.bytes_per_token * _BLOCK,
         disk_bytes=int(configuration.disk * total) * BlockFile(_SHAPE, _BLOCK, "cliff").size,
@@ -163,7 +163,7 @@ def _memory(configuration: Configuration, turns: list[Turn], total: int, folder:
         fingerprint="cliff",
         lease_blocks=pool // 2,
     )
-    return KVMemory(slots, BlockPool(pool), limits, clock=clock)
+    return KVMemory(slots, limits, clock=clock)
 
 
 def _serve(memory: KVMemory, turn: Turn, configuration: Configuration) -> tuple[tuple[int, int, int], int]:

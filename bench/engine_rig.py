@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gateway.up.model import find_model
 from worker.engine import Engine
-from worker.kv import BlockPool, KVMemory, Slots
+from worker.kv import KVMemory, Layout, SlotLayout
 from worker.model import Model
 from worker.rows import Row
 from worker.scheduler import Scheduler
@@ -28,8 +28,8 @@ class EngineRig:
         weights = open_weights(find_model("smollm2").path)
         self._model, vocabulary = Model(weights, torch.float32), read_vocabulary(weights)
         shape = self._model.kv_shape
-        slots = Slots(shape, slots=rows, context=_CONTEXT, blocks=rows * _CONTEXT // 16, block_size=16)
-        memory = KVMemory(slots, BlockPool(rows * _CONTEXT // 16))
+        slots = SlotLayout(shape, slots=rows, context=_CONTEXT, blocks=rows * _CONTEXT // 16, block_size=16)
+        memory = KVMemory(slots)
         scheduler = Scheduler(memory, budget=128, max_waiting=8 * rows)
         self._rows = rows
         self._spent = 0.0
@@ -56,9 +56,9 @@ class EngineRig:
         whole = time.perf_counter() - began
         return (whole - self._spent) / whole
 
-    def _timed(self, tokens: list[int], rows: list[Row], slots: Slots) -> Tensor:
+    def _timed(self, tokens: list[int], rows: list[Row], layout: Layout) -> Tensor:
         began = time.perf_counter()
-        logits = self._plain(tokens, rows, slots)
+        logits = self._plain(tokens, rows, layout)
         self._spent += time.perf_counter() - began
         return logits
 

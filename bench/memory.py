@@ -30,7 +30,7 @@ from bench.engine_rig import EngineRig
 from bench.report import machine, save, table
 from cacheplane.identity import Namespace, Span
 from cacheplane.wire import Tier
-from worker.kv import BlockPool, KVLimits, KVMemory, KVShape, Slots
+from worker.kv import KVLimits, KVMemory, KVShape, SlotLayout
 
 _SPANS = [Span(0, Namespace(b"n" * 32))]
 _SMALL = KVShape(layers=1, kv_heads=1, head_dim=1, dtype=torch.float32)
@@ -113,12 +113,12 @@ def copy_rates(blocks: int) -> dict[str, float]:
         limits = KVLimits((blocks + 4) * _REAL.bytes_per_token * _BLOCK, 2 << 30, Path(folder), "bench")
         measured: dict[str, float] = {}
         for tier in (Tier.HOST, Tier.DISK):
-            slots = Slots(_REAL, slots=1, context=size + _BLOCK, blocks=blocks, block_size=_BLOCK)
+            slots = SlotLayout(_REAL, slots=1, context=size + _BLOCK, blocks=blocks, block_size=_BLOCK)
             only = limits if tier == Tier.HOST else KVLimits(0, limits.disk_bytes, limits.folder, "bench")
-            memory = KVMemory(slots, BlockPool(blocks), only)
+            memory = KVMemory(slots, only)
             for pushed in (0, 1, 0, 1, 0):
                 _store(memory, array("I", (token + pushed * 1_000_000 for token in tokens)))
-            measured[f"{tier.name.lower()}_gb_s"] = round(memory.load_tps(tier) * _REAL.bytes_per_token / 1e9, 3)
+            measured[f"{tier.name.lower()}_gb_s"] = round(memory.reuse.load_tps(tier) * _REAL.bytes_per_token / 1e9, 3)
             memory.shut()
         return measured | _machine_rates(Path(folder), blocks * _BLOCK * _REAL.bytes_per_token)
 
@@ -141,8 +141,8 @@ def _machine_rates(folder: Path, size: int) -> dict[str, float]:
 
 
 def _memory(blocks: int, context: int) -> KVMemory:
-    slots = Slots(_SMALL, slots=1, context=context, blocks=blocks, block_size=_BLOCK)
-    return KVMemory(slots, BlockPool(blocks))
+    slots = SlotLayout(_SMALL, slots=1, context=context, blocks=blocks, block_size=_BLOCK)
+    return KVMemory(slots)
 
 
 def _store(memory: KVMemory, tokens: "array[int]") -> None:

@@ -18,7 +18,7 @@ from kernels import compute_dtype
 from worker.config import ConfigError, WorkerConfig, parse
 from worker.engine import Engine
 from worker.grammar import GrammarCompiler
-from worker.kv import BlockPool, KVLimits, KVMemory, Slots
+from worker.kv import KVLimits, KVMemory, SlotLayout
 from worker.model import Model, fingerprint
 from worker.publisher import EventPublisher
 from worker.scheduler import Scheduler
@@ -91,11 +91,11 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     weights, dtype = open_weights(config.model), _dtype(config.dtype)
     vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length)
     context = model.context
-    slots = Slots(
+    slots = SlotLayout(
         model.kv_shape, slots=config.slots, context=context, blocks=config.blocks, block_size=config.block_size
     )
     mark = fingerprint(weights, dtype)
-    memory = KVMemory(slots, BlockPool(config.blocks), _kv_limits(config, mark))
+    memory = KVMemory(slots, _kv_limits(config, mark))
     drafts = 0 if config.speculation == "off" else config.draft_tokens
     speculator = Speculator(drafts, adaptive=config.speculation == "auto")
     scheduler = Scheduler(memory, budget=config.chunk_tokens, max_waiting=config.max_waiting, speculator=speculator)

@@ -1,29 +1,43 @@
-"""Attention of one forward pass over slots: single tokens all at once, chunks one by one."""
+"""Attention of one forward pass: single tokens all at once, chunks one by one."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from kernels import causal_mask, decode_attention, length_mask, prefill_attention
-from worker.kv.slots import Slots
 from worker.rows import Row
 
 
+class Attention(Protocol):
+    """The attention of all layers of one forward pass, over whatever layout the KV has."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Writes the KV of the rows' tokens into a layer, then mixes all that each token may see there.
+
+        q         [tokens, heads, head_dim]
+        k, v      [tokens, kv heads, head_dim]
+        returns   [tokens, heads, head_dim]
+        """
+
+
 class SlotAttention:
-    """What the attention of all layers of one forward pass shares: masks, and where each row's KV goes.
+    """Over slots: what all layers share is masks, and where each row's KV goes.
 
     rows      those of one token first
     windows   of each layer, how many positions a query sees, its own included; None for all
+    keys      [layers, slots, kv heads, head_dim, context]
+    values    [layers, slots, kv heads, context, head_dim]
 
     A window is a matter of masks alone: slots and blocks keep what lies before it.
     """
 
-    def __init__(self, rows: list[Row], slots: Slots, windows: Sequence[int | None]) -> None:
-        self._slots = slots
+    def __init__(self, rows: list[Row], windows: Sequence[int | None], keys: Tensor, values: Tensor) -> None:
+        self._keys, self._values = keys, values
         self._singles = singles = [row for row in rows if row.count == 1]
         self._chunks = rows[len(singles) :]
-        dtype = slots.shape.dtype
+        dtype = keys.dtype
         self._windows = windows
         kinds = set(windows)
         self._masks = {
@@ -41,8 +55,7 @@ class SlotAttention:
             self._length_masks = {window: length_mask(lengths, longest, dtype, window) for window in kinds}
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Writes k and v [tokens, kv heads, head_dim] into the slots of a layer; returns [tokens, heads, head_dim]."""
-        keys, values, window = self._slots.keys[layer], self._slots.values[layer], self._windows[layer]
+        keys, values, window = self._keys[layer], self._values[layer], self._windows[layer]
         mixed = torch.empty_like(q)
         done = len(self._singles)
         if done:

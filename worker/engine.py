@@ -95,13 +95,13 @@ class Engine:
         """Computes a meaningless prompt, before start: touches the weights and takes the first measurement of rates."""
         tokens = min(tokens, self.context - 1)
         began = time.perf_counter()
-        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self.memory.slots)
-        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self.memory.slots)
+        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self.memory.layout)
+        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self.memory.layout)
         self._set_prefill_rate(2 * tokens / (time.perf_counter() - began))
         times = self._scheduler.speculator.times
         for count in (1, _WARM_UP_DRAFT):
             began = time.perf_counter()
-            self._model.forward([0] * count, [Row(0, tokens - count, count, count)], self.memory.slots)
+            self._model.forward([0] * count, [Row(0, tokens - count, count, count)], self.memory.layout)
             times.observe(1, int(count > 1), count - 1, time.perf_counter() - began)
         self.counters.decode_step_ms = times.plain(1) * 1000
         self.load = self._measure_load()
@@ -217,7 +217,7 @@ class Engine:
 
     def _compute(self, batch: Batch) -> None:
         began = time.perf_counter()
-        logits = self._model.forward(batch.tokens, batch.rows, self.memory.slots).numpy()
+        logits = self._model.forward(batch.tokens, batch.rows, self.memory.layout).numpy()
         self._scheduler.computed(batch)
         done = 0
         for sequence, row, drafts in zip(batch.sequences, batch.rows, batch.drafts, strict=True):
@@ -248,7 +248,7 @@ class Engine:
             )
 
     def _set_prefill_rate(self, tokens_per_second: float) -> None:
-        self.counters.prefill_tps = self.memory.prefill_tps = tokens_per_second
+        self.counters.prefill_tps = self.memory.reuse.prefill_tps = tokens_per_second
 
     def _expire(self) -> None:
         now = time.monotonic()

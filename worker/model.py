@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import embedding, silu
 
 from kernels import Linear, Rotary, rms_norm, rotate
-from worker.attending import SlotAttention
-from worker.kv.slots import KVShape, Slots
+from worker.kv.layout import Layout
+from worker.kv.shape import KVShape
 from worker.linears import Linears
 from worker.rows import Row, positions_of, wanted_of
 from worker.weights import Weights
@@ -57,14 +57,14 @@ class Model:
         return KVShape(self.config.layers, self.config.kv_heads, self.config.head_dim, self.dtype)
 
     @torch.inference_mode()
-    def forward(self, tokens: list[int], rows: list[Row], slots: Slots) -> Tensor:
-        """Computes the rows' tokens, writes their KV into their slots, and returns the wanted logits.
+    def forward(self, tokens: list[int], rows: list[Row], layout: Layout) -> Tensor:
+        """Computes the rows' tokens, writes their KV into their slots of the layout, and returns the wanted logits.
 
         tokens    the rows' tokens, one row after another
         rows      rows of one token first
         returns   float32 [wanted, vocabulary], row after row
         """
-        attention = SlotAttention(rows, slots, self.config.windows)
+        attention = layout.attention(rows, self.config.windows)
         angles = self._rotary.at(positions_of(rows))
         x = embedding(torch.tensor(tokens), self._embedding)
         for index, layer in enumerate(self._layers):

@@ -127,8 +127,8 @@ class WorkerApp:
             step=counters.steps,
             pub=self._service.publisher.pub,
             replay=self._service.publisher.replay,
-            host_tps=self._engine.memory.load_tps(Tier.HOST),
-            disk_tps=self._engine.memory.load_tps(Tier.DISK),
+            host_tps=self._engine.memory.reuse.load_tps(Tier.HOST),
+            disk_tps=self._engine.memory.reuse.load_tps(Tier.DISK),
         )
         await _reply(send, msgspec.json.encode(report))
 

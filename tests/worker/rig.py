@@ -8,7 +8,7 @@ from cacheplane.identity import Namespace
 from cacheplane.wire import Event
 from worker.engine import Engine
 from worker.grammar import Grammar
-from worker.kv import BlockPool, KVLimits, KVMemory, Slots
+from worker.kv import KVLimits, KVMemory, SlotLayout
 from worker.model import Model
 from worker.scheduler import Scheduler
 from worker.speculation import Speculator
@@ -114,8 +114,8 @@ class Rig:
         limits: KVLimits | None = None,
         speculator: Speculator | None = None,
     ) -> None:
-        tensors = Slots(model.kv_shape, slots=slots, context=context, blocks=blocks, block_size=BLOCK)
-        self.memory = KVMemory(tensors, BlockPool(blocks), limits, spoil_freed=True)
+        tensors = SlotLayout(model.kv_shape, slots=slots, context=context, blocks=blocks, block_size=BLOCK)
+        self.memory = KVMemory(tensors, limits, spoil_freed=True)
         self.scheduler = Scheduler(self.memory, budget=budget, max_waiting=max_waiting, speculator=speculator)
         self.events: list[Event] = []
         self.engine = Engine(

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tests.worker.rig import BLOCK
 from tests.worker.tiny import CONTEXT, Value, metadata, tensors, vocabulary, write_gguf
-from worker.kv import Slots
+from worker.kv import SlotLayout
+from worker.kv.radix import NOWHERE
 from worker.model import Model, fingerprint
 from worker.rows import Row
 from worker.weights import ModelError, open_weights
@@ -20,8 +21,8 @@ SLOTS = 4
 prompts = st.lists(st.integers(3, 280), min_size=1, max_size=24)
 
 
-def slots_of(model: Model) -> Slots:
-    return Slots(model.kv_shape, slots=SLOTS, context=64, blocks=8, block_size=BLOCK)
+def slots_of(model: Model) -> SlotLayout:
+    return SlotLayout(model.kv_shape, slots=SLOTS, context=64, blocks=8, block_size=BLOCK)
 
 
 def alone(model: Model, tokens: list[int]) -> Tensor:
@@ -64,10 +65,10 @@ def test_batched_is_alone(tiny_model: Model, batch: list[list[int]], order: list
 def test_hit_is_miss(tiny_model: Model, tokens: list[int]) -> None:
     slots = slots_of(tiny_model)
     tiny_model.forward(tokens, [Row(0, 0, len(tokens))], slots)
-    blocks = [5, 2]
-    for index, block in enumerate(blocks):
-        slots.copy_out(0, index * BLOCK, block)
-    slots.copy_in(3, blocks)
+    for index in range(2):
+        block = slots.keep(0, index, NOWHERE)
+        assert block is not None
+        slots.bring_in(3, index, block)
     start = 2 * BLOCK
     logits = tiny_model.forward(tokens[start:], [Row(3, start, len(tokens) - start)], slots)
     torch.testing.assert_close(logits[0], alone(tiny_model, tokens), atol=1e-5, rtol=0)

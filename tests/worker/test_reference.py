@@ -144,7 +144,7 @@ def test_logits_and_greedy_tokens_are_those_of_the_peer(
     for prompt, reply in zip(prompts, answers(rig, prompts, max_tokens=12, store=True), strict=True):
         tokens = [*prompt, *reply.tokens()]
         theirs = logits_of(peer, tokens)
-        ours = model.forward(tokens, [Row(0, 0, len(tokens))], rig.memory.slots)[0]
+        ours = model.forward(tokens, [Row(0, 0, len(tokens))], rig.memory.layout)[0]
         assert (ours - theirs[-1]).abs().max() < TOLERANCE
         assert theirs[len(prompt) - 1 : -1].argmax(-1).tolist() == reply.tokens()
         for logprob, row in zip(reply.logprobs(), theirs[len(prompt) - 1 :].log_softmax(-1), strict=False):

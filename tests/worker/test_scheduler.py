@@ -336,7 +336,7 @@ def loading(
     rig = Rig(tiny_model, tiny_vocabulary, blocks=5, limits=KVLimits(host_bytes=1 << 20, gate=0))
     rig.complete(ask(LONG, sampling=greedy(1)))
     rig.complete(ask([5] * 41, sampling=greedy(1)))
-    rig.memory.prefill_tps = 0.0  # loading pays
+    rig.memory.reuse.prefill_tps = 0.0  # loading pays
     yield rig, gate
     gate.set()
     rig.memory.shut()

@@ -13,7 +13,7 @@ from torch import Tensor
 from cacheplane.identity import HASH_BYTES, KEY_BYTES, TOKEN_BYTES
 from worker.kv.lineage import LINEAGE_BYTES
 from worker.kv.record import DiskRecord
-from worker.kv.slots import KVShape
+from worker.kv.shape import KVShape
 from worker.kv.staging import Image
 
 _MAGIC: Final = b"SALTWKV\x00"

@@ -16,8 +16,8 @@ from worker.kv.blockfile import BlockFile
 from worker.kv.folder import BlockFolder, Found
 from worker.kv.rate import CopyRate
 from worker.kv.record import DiskRecord, parents_first
+from worker.kv.shape import KVShape
 from worker.kv.shelf import Place, Shelf
-from worker.kv.slots import KVShape
 from worker.kv.staging import Image, Staging
 
 _STAGING_BYTES: Final = 64 << 20

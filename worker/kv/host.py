@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from worker.kv.slots import KVShape
+from worker.kv.shape import KVShape
 
 
 class HostState(IntEnum):

@@ -1,5 +1,6 @@
 """The pool of KV blocks: who owns which block number, in typed states."""
 
+from collections.abc import Callable
 from enum import IntEnum
 
 
@@ -14,6 +15,8 @@ class BlockState(IntEnum):
 class BlockPool:
     """A fixed number of blocks; taking and giving back one is O(1).
 
+    on_free   told of each block that becomes free
+
     Misuse (giving back a free block, filling a ready one) is a bug of ours and raises RuntimeError at once: every
     public KV corruption that we know of began as a block on the free list twice.
     """
@@ -22,6 +25,7 @@ class BlockPool:
         if blocks < 1:
             raise ValueError("a block pool needs at least one block")
         self.total = blocks
+        self.on_free: Callable[[int], None] | None = None
         self._states = bytearray(blocks)
         self._free = list(range(blocks - 1, -1, -1))
 
@@ -47,6 +51,8 @@ class BlockPool:
     def give_back(self, block: int) -> None:
         self._move(block, BlockState.READY, BlockState.FREE)
         self._free.append(block)
+        if self.on_free is not None:
+            self.on_free(block)
 
     def check(self) -> None:
         """The books: the free list holds each free block once and nothing else. RuntimeError if they don't balance."""

@@ -8,12 +8,11 @@ from worker.kv.disk import DiskTier
 from worker.kv.events import EventLog
 from worker.kv.eviction import EvictionQueue, Rank
 from worker.kv.host import HostState, HostTier
+from worker.kv.layout import Layout
 from worker.kv.leases import LeaseBook
 from worker.kv.lineage import lineage_of
-from worker.kv.pool import BlockPool
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
 from worker.kv.record import DiskRecord
-from worker.kv.slots import Slots
 
 
 @dataclass(slots=True)
@@ -39,8 +38,7 @@ class Tiers:
     def __init__(
         self,
         tree: RadixTree,
-        slots: Slots,
-        pool: BlockPool,
+        layout: Layout,
         host: HostTier,
         disk: DiskTier,
         leases: "LeaseBook[Node]",
@@ -49,10 +47,11 @@ class Tiers:
         gate: int,
         spoil_freed: bool = False,
     ) -> None:
-        self.pool, self.host, self.disk, self.leases = pool, host, disk, leases
+        self.pool, self.host, self.disk, self.leases = layout.pool, host, disk, leases
         self.moves = Moves()
-        self._tree, self._slots, self._events = tree, slots, events
+        self._tree, self._layout, self._events = tree, layout, events
         self._gate = gate
+        layout.take = self.device_block
         self._spoil_freed = spoil_freed
         self._device_queue = EvictionQueue(_leaves_device, self._rank)
         self._host_queue = EvictionQueue(self._leaves_host, self._rank)
@@ -71,14 +70,29 @@ class Tiers:
             block = self.pool.take()
         return block
 
-    def place(self, node: Node, block: int) -> None:
-        """The node's KV has been copied into this block."""
-        self.pool.ready(block)
-        node.block = block
-        assert node.parent is not None
-        node.parent.device_children += 1
-        self._events.stored(node, Tier.DEVICE)
-        self.offer(node)
+    def keep(self, node: Node, slot: int, index: int) -> bool:
+        """The node is on the device, with the KV of a slot's block at index; False when no room can be made."""
+        block = self._layout.keep(slot, index, node.block)
+        if block is None:
+            return False
+        if node.block == NOWHERE:
+            self.pool.ready(block)
+            node.block = block
+            assert node.parent is not None
+            node.parent.device_children += 1
+            self._events.stored(node, Tier.DEVICE)
+            self.offer(node)
+        return True
+
+    def let_go(self, node: Node) -> None:
+        """A sequence stands on node no longer. What nobody stands on any more may go, and what is nowhere goes now."""
+        free = self._tree.drop(node)
+        self.leases.released(reversed(free))
+        for one in free:
+            if one.resident:
+                self.offer(one)
+            else:
+                self._settle(one)
 
     def poll(self) -> None:
         """Takes note of what the disk has finished, and of leases that have ended."""
@@ -118,16 +132,6 @@ class Tiers:
         """Takes a node and everything below it out of every tier. Nobody stands on it."""
         for lost in [*reversed(list(self._tree.walk(node))), node]:
             self._forget_one(lost, reason)
-
-    def released(self, nodes: list[Node]) -> None:
-        """Nobody stands on these any more, deepest first: they may go, and those that are nowhere go now."""
-        for node in nodes:
-            if node.parent is None:
-                continue
-            if node.resident:
-                self.offer(node)
-            else:
-                self._settle(node)
 
     def check(self) -> None:
         """The books of all tiers; RuntimeError when they do not balance."""
@@ -172,7 +176,7 @@ class Tiers:
             index = self.host.take()
         if index is None:
             return False
-        self.host.write(index, *self._slots.block(node.block))
+        self.host.write(index, *self._layout.store.block(node.block))
         self.host.ready(index)
         node.host = index
         assert node.parent is not None
@@ -201,7 +205,7 @@ class Tiers:
             future = self.disk.store(record, *self.host.read(node.host))
             self.host.done(node.host)
         else:
-            future = self.disk.store(record, *self._slots.block(node.block))
+            future = self.disk.store(record, *self._layout.store.block(node.block))
         if future.done() and not future.result():
             return False
         node.disk = OnDisk.WRITING
@@ -235,8 +239,6 @@ class Tiers:
 
     def _leave_device(self, node: Node, reason: str) -> None:
         self.pool.give_back(node.block)
-        if self._spoil_freed:
-            self._slots.spoil(node.block)
         node.block = NOWHERE
         assert node.parent is not None
         node.parent.device_children -= 1

@@ -8,7 +8,7 @@ from torch import Tensor
 from cacheplane.identity import Namespace, block_hash
 from worker.kv.lineage import NO_LINEAGE, lineage_after
 from worker.kv.record import DiskRecord
-from worker.kv.slots import KVShape
+from worker.kv.shape import KVShape
 
 BLOCK = 2
 SHAPE = KVShape(layers=2, kv_heads=1, head_dim=4, dtype=torch.float32)

@@ -11,7 +11,7 @@ from tests.worker.kv.blocks import BLOCK, SHAPE, chain, kv
 from worker.kv.blockfile import BlockFile
 from worker.kv.disk import DiskTier
 from worker.kv.record import DiskRecord
-from worker.kv.slots import KVShape
+from worker.kv.shape import KVShape
 
 MODEL = "f" * 32
 FILE_BYTES = BlockFile(SHAPE, BLOCK, MODEL).size

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.worker.kv.blocks import ACME, BLOCK, GLOBEX, SHAPE, chain, kv, same_bits
 from worker.kv.blockfile import BlockFile
 from worker.kv.record import DiskRecord
-from worker.kv.slots import KVShape
+from worker.kv.shape import KVShape
 from worker.kv.staging import Image
 
 ROOT, CHILD = chain(2)

@@ -15,7 +15,7 @@ from tests.worker.kv.blocks import BLOCK, GLOBEX, SHAPE, chain, kv, same_bits
 from tests.worker.kv.disks import CHAIN, CHILD, FILE_BYTES, GRANDCHILD, MODEL, ROOT, load, opened, path_of, store
 from worker.kv import blockfile
 from worker.kv.blockfile import BlockFile
-from worker.kv.slots import KVShape
+from worker.kv.shape import KVShape
 
 
 def test_a_restart_serves_what_was_stored_and_knows_parents_first(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.worker.kv.blocks import BLOCK, SHAPE, kv, same_bits
 from worker.kv.host import HostState, HostTier
-from worker.kv.slots import KVShape
+from worker.kv.shape import KVShape
 
 BLOCKS = 4
 BYTES = SHAPE.bytes_per_token * BLOCK

@@ -9,13 +9,15 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from torch import Tensor
 
 from cacheplane.identity import BlockChain, Namespace, Span
 from cacheplane.wire import AllBlocksCleared, BlockRemoved, BlockStored
+from tests.worker.kv.layouts import write, written
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.rig import ACME, GLOBEX
-from worker.kv import BlockPool, Holding, KVMemory, Slots
-from worker.kv.slots import KVShape
+from worker.kv import Holding, KVMemory, SlotLayout
+from worker.kv.shape import KVShape
 
 SHAPE = KVShape(layers=1, kv_heads=1, head_dim=2, dtype=torch.float32)
 BLOCK, CONTEXT = 4, 32
@@ -23,8 +25,8 @@ PUBLIC = [Span(0, ACME)]
 
 
 def memory_of(*, slots: int = 3, blocks: int = 6) -> KVMemory:
-    tensors = Slots(SHAPE, slots=slots, context=CONTEXT, blocks=blocks, block_size=BLOCK)
-    return KVMemory(tensors, BlockPool(blocks), spoil_freed=True)
+    tensors = SlotLayout(SHAPE, slots=slots, context=CONTEXT, blocks=blocks, block_size=BLOCK)
+    return KVMemory(tensors, spoil_freed=True)
 
 
 def mark(tokens: Sequence[int], position: int) -> float:
@@ -32,18 +34,23 @@ def mark(tokens: Sequence[int], position: int) -> float:
     return float(hash((0, *tokens[: position + 1])) % (1 << 24))
 
 
+def marks(tokens: Sequence[int], start: int, end: int) -> tuple[Tensor, Tensor]:
+    """The KV of positions start .. end - 1."""
+    found = torch.tensor([mark(tokens, position) for position in range(start, end)])[None, :, None, None]
+    keys = found.expand(SHAPE.layers, end - start, SHAPE.kv_heads, SHAPE.head_dim)
+    return keys, keys + 1
+
+
 def compute(memory: KVMemory, holding: Holding, tokens: Sequence[int], start: int, end: int) -> None:
     """Writes the KV of positions start .. end - 1 into the slot."""
-    for position in range(start, end):
-        memory.slots.keys[:, holding.slot, :, :, position] = mark(tokens, position)
-        memory.slots.values[:, holding.slot, :, position] = mark(tokens, position) + 1
+    if end > start:
+        write(memory.layout, holding.slot, start, *marks(tokens, start, end))
 
 
 def check_slot(memory: KVMemory, holding: Holding, tokens: Sequence[int], end: int) -> None:
     """The first `end` positions of the slot hold the KV of these tokens."""
-    for position in range(end):
-        assert (memory.slots.keys[:, holding.slot, :, :, position] == mark(tokens, position)).all()
-        assert (memory.slots.values[:, holding.slot, :, position] == mark(tokens, position) + 1).all()
+    for found, expected in zip(written(memory.layout, holding.slot, end), marks(tokens, 0, end), strict=True):
+        assert torch.equal(found, expected)
 
 
 def live(memory: KVMemory, tokens: Sequence[int], spans: Sequence[Span] = PUBLIC) -> int:

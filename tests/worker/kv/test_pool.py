@@ -5,8 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from worker.kv import BlockPool
-from worker.kv.pool import BlockState
+from worker.kv.pool import BlockPool, BlockState
 
 BLOCKS = 5
 

@@ -1,91 +1,87 @@
-"""Copies between slots and blocks, and the list of free slots."""
+"""Copies between slots and blocks."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.kv.slots import KVShape, Slots
+from tests.worker.kv.layouts import write, written
+from worker.kv.radix import NOWHERE
+from worker.kv.shape import KVShape
+from worker.kv.slots import SlotLayout
 
 SHAPE = KVShape(layers=2, kv_heads=2, head_dim=4, dtype=torch.float32)
 BLOCK, CONTEXT = 4, 32
 
 
-def slots_of(count: int = 3, blocks: int = 8) -> Slots:
-    return Slots(SHAPE, slots=count, context=CONTEXT, blocks=blocks, block_size=BLOCK)
+def layout_of(count: int = 3, blocks: int = 8) -> SlotLayout:
+    return SlotLayout(SHAPE, slots=count, context=CONTEXT, blocks=blocks, block_size=BLOCK)
 
 
-def filled(slots: Slots, slot: int, seed: int = 0) -> None:
+def filled(layout: SlotLayout, slot: int, seed: int = 0) -> None:
     """Writes random KV to every position of a slot."""
     draw = torch.Generator().manual_seed(seed)
-    slots.keys[:, slot] = torch.randn(slots.keys[:, slot].shape, generator=draw)
-    slots.values[:, slot] = torch.randn(slots.values[:, slot].shape, generator=draw)
+    keys, values = torch.randn(2, SHAPE.layers, CONTEXT, SHAPE.kv_heads, SHAPE.head_dim, generator=draw)
+    write(layout, slot, 0, keys, values)
+
+
+def kept(layout: SlotLayout, slot: int, index: int) -> int:
+    block = layout.keep(slot, index, NOWHERE)
+    assert block is not None
+    return block
 
 
 @given(st.lists(st.integers(0, CONTEXT // BLOCK - 1), min_size=1, max_size=8), st.integers(0, 2**31))
 def test_what_is_copied_out_is_what_is_copied_in(places: list[int], seed: int) -> None:
-    slots = slots_of()
-    filled(slots, 0, seed)
-    for block, place in enumerate(places):
-        slots.copy_out(0, place * BLOCK, block)
-    slots.copy_in(2, list(range(len(places))))
-    for block, place in enumerate(places):
-        there, here = slice(place * BLOCK, (place + 1) * BLOCK), slice(block * BLOCK, (block + 1) * BLOCK)
-        assert torch.equal(slots.keys[:, 2, :, :, here], slots.keys[:, 0, :, :, there])
-        assert torch.equal(slots.values[:, 2, :, here], slots.values[:, 0, :, there])
+    layout = layout_of()
+    filled(layout, 0, seed)
+    for index, place in enumerate(places):
+        layout.bring_in(2, index, kept(layout, 0, place))
+    for mine, theirs in zip(written(layout, 2, CONTEXT), written(layout, 0, CONTEXT), strict=True):
+        for index, place in enumerate(places):
+            there, here = slice(place * BLOCK, (place + 1) * BLOCK), slice(index * BLOCK, (index + 1) * BLOCK)
+            assert torch.equal(mine[:, here], theirs[:, there])
 
 
 def test_a_copy_touches_nothing_else() -> None:
-    slots = slots_of()
-    filled(slots, 0)
-    slots.copy_out(0, 0, 5)
-    slots.copy_in(1, [5])
-    assert not slots.keys[:, 1, :, :, BLOCK:].any()
-    assert not slots.values[:, 1, :, BLOCK:].any()
-    assert not slots.keys[:, 2].any()
-    assert not any(slots.block(block)[0].any() for block in range(8) if block != 5)
+    layout = layout_of()
+    filled(layout, 0)
+    block = kept(layout, 0, 0)
+    layout.bring_in(1, 0, block)
+    assert not any(part[:, BLOCK:].any() for part in written(layout, 1, CONTEXT))
+    assert not any(part.any() for part in written(layout, 2, CONTEXT))
+    assert not any(part.any() for other in range(8) if other != block for part in layout.store.block(other))
 
 
 def test_a_block_outlives_its_slot() -> None:
-    slots = slots_of()
-    filled(slots, 0, seed=1)
-    slots.copy_out(0, 0, 0)
-    keys, values = (part.clone() for part in slots.block(0))
-    filled(slots, 0, seed=2)
-    assert torch.equal(slots.block(0)[0], keys)
-    assert torch.equal(slots.block(0)[1], values)
+    layout = layout_of()
+    filled(layout, 0, seed=1)
+    block = kept(layout, 0, 0)
+    before = [part.clone() for part in layout.store.block(block)]
+    filled(layout, 0, seed=2)
+    assert all(torch.equal(part, was) for part, was in zip(layout.store.block(block), before, strict=True))
 
 
-def test_no_block_copies_nothing() -> None:
-    slots = slots_of()
-    filled(slots, 0)
-    before = slots.keys.clone()
-    slots.copy_in(0, [])
-    assert torch.equal(slots.keys, before)
+def test_a_block_that_is_known_is_not_copied_again() -> None:
+    layout = layout_of()
+    filled(layout, 0)
+    block = kept(layout, 0, 0)
+    assert layout.keep(1, 0, block) == block
+    assert layout.pool.free == 7
 
 
-def test_a_spoiled_block_is_not_a_number_anywhere() -> None:
-    slots = slots_of()
-    slots.spoil(3)
-    keys, values = slots.block(3)
-    assert keys.isnan().all()
-    assert values.isnan().all()
-    assert not slots.block(2)[0].isnan().any()
+def test_a_full_pool_keeps_nothing() -> None:
+    layout = layout_of(blocks=1)
+    kept(layout, 0, 0)
+    assert layout.keep(0, 1, NOWHERE) is None
 
 
-def test_the_lowest_free_slot_is_taken() -> None:
-    slots = slots_of(3)
-    assert [slots.take() for _ in range(4)] == [0, 1, 2, None]
-    slots.give_back(2)
-    slots.give_back(0)
-    assert (slots.free, slots.take(), slots.take(), slots.free) == (2, 0, 2, 0)
-
-
-def test_giving_a_slot_back_twice_is_a_bug_of_ours() -> None:
-    slots = slots_of()
-    with pytest.raises(RuntimeError, match="twice"):
-        slots.give_back(0)
-
-
-def test_bytes_per_token_count_keys_and_values_of_all_layers() -> None:
-    assert SHAPE.bytes_per_token == 2 * 2 * 2 * 4 * 4
+def test_what_the_loader_writes_is_in_the_slot() -> None:
+    layout = layout_of()
+    filled(layout, 0)
+    expected = layout.expect(1, 1)
+    assert expected is not None
+    for into, part in zip(expected, layout.store.block(kept(layout, 0, 1)), strict=True):
+        into.copy_(part)
+    layout.arrived(1)
+    for mine, theirs in zip(written(layout, 1, 2 * BLOCK), written(layout, 0, 2 * BLOCK), strict=True):
+        assert torch.equal(mine[:, BLOCK:], theirs[:, BLOCK:])

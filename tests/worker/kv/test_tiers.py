@@ -17,7 +17,7 @@ from cacheplane.wire import BlockStored, Event, Tier
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.kv.test_memory import BLOCK, CONTEXT, PUBLIC, SHAPE, Running, check_slot, compute
 from tests.worker.rig import ACME, GLOBEX
-from worker.kv import BlockPool, Holding, KVLimits, KVMemory, Slots
+from worker.kv import Holding, KVLimits, KVMemory, SlotLayout
 from worker.kv.blockfile import BlockFile
 from worker.wire import Retention, RetentionRange
 
@@ -36,9 +36,9 @@ class Clock:
 def tiered(
     folder: Path, *, slots: int = 3, blocks: int = 3, host: int = 3, disk: int = 4, clock: Clock | None = None
 ) -> KVMemory:
-    tensors = Slots(SHAPE, slots=slots, context=CONTEXT, blocks=blocks, block_size=BLOCK)
+    tensors = SlotLayout(SHAPE, slots=slots, context=CONTEXT, blocks=blocks, block_size=BLOCK)
     limits = KVLimits(host * BLOCK_BYTES, disk * FILE_BYTES, folder, "tiny", gate=20, lease_blocks=8)
-    return KVMemory(tensors, BlockPool(blocks), limits, clock=clock or Clock(), spoil_freed=True)
+    return KVMemory(tensors, limits, clock=clock or Clock(), spoil_freed=True)
 
 
 def loaded(memory: KVMemory, holding: Holding) -> Holding:
@@ -160,7 +160,7 @@ class EveryTier(RuleBasedStateMachine):
     @rule(rate=st.sampled_from([0.0, 1.0, 1e12]))
     def the_engine_measures(self, rate: float) -> None:
         """At an absurd rate nothing is worth loading."""
-        self.memory.prefill_tps = rate
+        self.memory.reuse.prefill_tps = rate
 
     @rule(data=st.data())
     def a_file_goes_bad(self, data: st.DataObject) -> None:
@@ -303,10 +303,10 @@ def test_a_block_is_not_loaded_when_computing_it_is_quicker(tmp_path: Path) -> N
     memory = tiered(tmp_path, blocks=2, host=4, disk=0)
     live(memory, [1] * 9)
     live(memory, [2] * 9)
-    memory.prefill_tps = 1e12
+    memory.reuse.prefill_tps = 1e12
     assert live(memory, [1] * 9) == (0, 0, 0)
     live(memory, [2] * 9)
-    memory.prefill_tps = 10.0
+    memory.reuse.prefill_tps = 10.0
     assert sum(live(memory, [1] * 9)) == 8
     memory.shut()
 

@@ -1,0 +1,125 @@
+"""What a sequence need not compute: finds the blocks that its prompt begins with, and brings them into its slot."""
+
+from collections.abc import Sequence
+
+from cacheplane.identity import Span
+from cacheplane.wire import Tier
+from worker.kv.edges import Tokens, edges_of
+from worker.kv.holding import Arrival, Holding
+from worker.kv.layout import Layout
+from worker.kv.loading import Loader, Part
+from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
+from worker.kv.shape import Block
+from worker.kv.tiers import Tiers, record_of
+from worker.wire import Cached
+
+_PRIOR_GBPS = {Tier.HOST: 4.0, Tier.DISK: 0.5}  # until a load has been measured
+
+
+class Reuse:
+    """Blocks on the device are there at once; those on host and disk come by the loader, and `poll` takes note of them.
+
+    prefill_tps   tokens a second that the engine computes; 0 while unknown. A block is loaded back only when that is
+                  quicker than computing it
+    """
+
+    def __init__(self, tree: RadixTree, layout: Layout, tiers: Tiers) -> None:
+        self.prefill_tps = 0.0
+        self._tree, self._layout, self._tiers = tree, layout, tiers
+        self._block_size = layout.block_size
+        self._loader = Loader(layout.shape.bytes_per_token * layout.block_size)
+        self._arrivals: list[Arrival] = []
+
+    def load_tps(self, tier: Tier) -> float:
+        """Tokens a second that come back from a tier: as measured, or a guess until then."""
+        return (self._loader.rates[tier].gbps or _PRIOR_GBPS[tier]) * 1e9 / self._layout.shape.bytes_per_token
+
+    def path(self, tokens: Tokens, spans: Sequence[Span], blocks: int) -> list[Node]:
+        """The nodes of the longest known prefix among the first `blocks` blocks."""
+        return self._tree.match(edges_of(tokens, spans, self._block_size, blocks))
+
+    def worth_using(self, path: list[Node]) -> list[Node]:
+        """The beginning of a known path that is quicker to have than to compute."""
+        host_pays = self.load_tps(Tier.HOST) > self.prefill_tps
+        disk_pays = self.load_tps(Tier.DISK) > self.prefill_tps
+        for index, node in enumerate(path):
+            on_host = node.host != NOWHERE and host_pays
+            on_disk = node.disk == OnDisk.PRESENT and disk_pays
+            if node.block == NOWHERE and not on_host and not on_disk:
+                return path[:index]
+        return path
+
+    def bring_in(self, holding: Holding, path: list[Node]) -> None:
+        """The slot begins with the blocks of this path, on whose end the sequence stands; see Holding.loading."""
+        brought, parts = [], []
+        for index, node in enumerate(path):
+            if node.block != NOWHERE:
+                self._layout.bring_in(holding.slot, index, node.block)
+                continue
+            into = self._layout.expect(holding.slot, index)
+            if into is None:
+                path = self._step_back(holding, path, index)
+                break
+            brought.append(index)
+            parts.append(self._part(into, node))
+        if parts:
+            holding.loading = True
+            self._arrivals.append(Arrival(holding, path, brought, self._loader.start(parts)))
+        else:
+            self._begin(holding, path, Cached(device=len(path) * self._block_size))
+
+    def poll(self) -> list[Holding]:
+        """Takes note of what the loader has finished; returns those whose sequences ended meanwhile."""
+        arrived = [arrival for arrival in self._arrivals if arrival.future.done()]
+        if arrived:
+            self._arrivals = [arrival for arrival in self._arrivals if not arrival.future.done()]
+        for arrival in arrived:
+            self._arrive(arrival)
+        return [arrival.holding for arrival in arrived if arrival.holding.closed]
+
+    def close(self) -> None:
+        """Ends the loader's thread."""
+        self._loader.close()
+
+    def _part(self, into: Block, node: Node) -> Part:
+        if node.host != NOWHERE:
+            view = self._tiers.host.read(node.host)
+            return Part(into, Tier.HOST, lambda: view)
+        return Part(into, Tier.DISK, self._tiers.disk.load(record_of(node)).result)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        """The loader is done: the sequence begins with what has come, up to the first block that was a miss."""
+        holding, path, came = arrival.holding, arrival.path, arrival.future.result()
+        on_host = [index for index in arrival.brought if path[index].host != NOWHERE]
+        for index in on_host:
+            self._tiers.host.done(path[index].host)
+        usable = arrival.brought[came] if came < len(arrival.brought) else len(path)
+        host = sum(index < usable for index in on_host) * self._block_size
+        disk = sum(index < usable for index in arrival.brought) * self._block_size - host
+        self._layout.arrived(holding.slot)
+        if usable < len(path):
+            path = self._step_back(holding, path, usable)
+        self._promote(holding.slot, path, [index for index in arrival.brought if index < usable])
+        self._begin(holding, path, Cached(usable * self._block_size - host - disk, host, disk))
+
+    def _begin(self, holding: Holding, path: list[Node], cached: Cached) -> None:
+        holding.loading = False
+        holding.stored = len(path)
+        holding.reused = len(path) * self._block_size
+        holding.cached = cached
+
+    def _step_back(self, holding: Holding, path: list[Node], usable: int) -> list[Node]:
+        """The sequence stands on the last usable block, no longer on the end of the path; returns what is left."""
+        before = holding.node
+        holding.node = path[usable - 1] if usable else self._tree.root
+        self._tree.hold(holding.node)
+        self._tiers.let_go(before)
+        self._layout.cut(holding.slot, usable)
+        return path[:usable]
+
+    def _promote(self, slot: int, path: list[Node], brought: list[int]) -> None:
+        """Blocks that were loaded are on the device too, as long as there is room."""
+        for index in brought:
+            if not self._tiers.keep(path[index], slot, index):
+                return
+            self._tiers.moves.promoted += 1

@@ -1,0 +1,54 @@
+"""The KV of the pool's blocks, and how a block is copied."""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from worker.kv.shape import Block, KVShape
+
+
+class BlockStore:
+    """One tensor for each part of a block (see KVShape.parts), [blocks, *part], on one device.
+
+    On the CPU memory is reserved here and touched, page by page, when a block is first written.
+    """
+
+    def __init__(self, shape: KVShape, blocks: int, block_size: int, device: torch.device) -> None:
+        self.parts = tuple(reserve((blocks, *part), shape.dtype, device) for part in shape.parts(block_size))
+
+    def block(self, block: int) -> Block:
+        """A block's KV as views."""
+        return tuple(part[block] for part in self.parts)
+
+    def spoil(self, block: int) -> None:
+        """Fills a block that holds nothing with NaN, so that a test sees any read of it."""
+        for part in self.block(block):
+            part.fill_(torch.nan)
+
+
+def copy_block(into: Block, source: Block) -> None:
+    """Copies part by part, whatever the strides; on return the copy is made, or queued when both are on CUDA."""
+    for target, part in zip(into, source, strict=True):
+        if target.is_cpu and part.is_cpu:
+            # Through numpy: torch would split each into threads, which costs more than these copies take and fights
+            # with the engine's own.
+            raw(target)[...] = raw(part)
+        else:
+            target.copy_(part)
+
+
+def reserve(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on the CPU the system provides their pages when they are first written, where torch.zeros would touch
+    gigabytes at once."""
+    if device.type != "cpu" or 0 in shape:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
+
+
+def raw(tensor: Tensor) -> "NDArray[np.signedinteger]":
+    """The same memory for numpy, as integers of the same size: numpy knows no bfloat16, and a copy need not."""
+    integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize]
+    return tensor.view(integers).numpy()
