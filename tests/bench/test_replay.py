@@ -83,10 +83,10 @@ def test_a_replay_is_deterministic(name: str) -> None:
 
 
 def test_ours_returns_sessions_where_round_robin_loses_them_and_longest_overlap_crowds_them() -> None:
-    trace = sessions(40, 10, gap=0.05)
+    trace = sessions(64, 8, gap=0.05)
     ours, turns, crowd = (play(trace, name, 8) for name in ("saltway", "round-robin", "longest-overlap"))
     assert ours.hit_rate > 1.3 * turns.hit_rate
-    assert ours.imbalance < 1.2
+    assert ours.imbalance < crowd.imbalance
     assert ours.ttft_mean_ms < min(turns.ttft_mean_ms, crowd.ttft_mean_ms)
 
 
