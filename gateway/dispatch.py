@@ -1,4 +1,4 @@
-"""Placing a call and seeing it through: tries on other workers while the client has seen nothing yet."""
+"""Placing a call and seeing it through: when a worker fails, another one begins it again or goes on with it."""
 
 import asyncio
 from typing import Protocol
@@ -12,7 +12,8 @@ from gateway.exchange import Exchange
 from gateway.frames import DeltaFrame, EndFrame, ErrorFrame, FinishFrame, Frame, StartFrame
 from gateway.logs import get_logger
 from gateway.prepare import Call
-from gateway.workers import FrameStream, WorkerFailedError, WorkerRefusedError
+from gateway.progress import Progress
+from gateway.workers import MALFORMED, FrameStream, WorkerFailedError, WorkerRefusedError
 
 MAX_ATTEMPTS = 3
 GRACE_SECONDS = 2.0  # the worker ends a generation at its deadline itself; this is for one that does not
@@ -24,10 +25,10 @@ class Relay(Protocol):
 
     @property
     def started(self) -> bool:
-        """The client has been sent something, so this generation cannot be begun again elsewhere."""
+        """The client has been sent something, so this answer cannot be begun again; it can be gone on with."""
 
     def begin(self) -> None:
-        """A new attempt: forget what an earlier one has brought."""
+        """A new answer: forget what an earlier attempt has brought."""
 
     async def pass_on(self, frames: list[Frame]) -> None:
         """Frames as they came, the end frame among them."""
@@ -71,43 +72,38 @@ class Dispatcher:
     async def _attempts(self, call: Call, exchange: Exchange, relay: Relay) -> None:
         tried: set[str] = set()
         failure = WorkerFailedError("none")
+        progress = Progress(call.request.n)
         while len(tried) < MAX_ATTEMPTS:
             try:
-                decision = self._place(call, exchange, tried)
+                decision = self._placement.decide(call.served.name, call.chain, len(call.tokens), tried)
             except NoWorkerError:
                 break
             tried.add(decision.worker.id)
-            relay.begin()
+            if progress.begun:
+                exchange.resume(decision.worker.id, progress.completion_tokens)
+            else:
+                _place(exchange, decision)
+                relay.begin()
             try:
-                return await self._attempt(call, exchange, relay, decision)
+                return await self._attempt(call, exchange, relay, decision, progress)
             except WorkerFailedError as failed:
                 failure = failed
                 self._note(exchange, decision, failure)
-            if relay.started:
-                break
+            if failure.code == MALFORMED:
+                progress = Progress(call.request.n)
         raise _given_up(failure, tried)
 
-    def _place(self, call: Call, exchange: Exchange, tried: set[str]) -> Decision:
-        decision = self._placement.decide(call.served.name, call.chain, len(call.tokens), tried)
-        exchange.attempts += 1
-        exchange.state = "queued"
-        exchange.worker_id = decision.worker.id
-        exchange.placement_mode = decision.mode
-        exchange.placement_reason = decision.reason
-        exchange.predicted_tokens = decision.predicted_tokens
-        exchange.available_tokens = decision.available_tokens
-        exchange.cached_tokens = exchange.completion_tokens = 0
-        return decision
-
-    async def _attempt(self, call: Call, exchange: Exchange, relay: Relay, decision: Decision) -> None:
+    async def _attempt(
+        self, call: Call, exchange: Exchange, relay: Relay, decision: Decision, progress: Progress
+    ) -> None:
         """One worker's try. Raises WorkerFailedError when another may do better, ApiError when none can."""
-        attempt = _Attempt(exchange, self._cluster, self._placement, decision)
+        attempt = _Attempt(exchange, self._cluster, self._placement, decision, progress)
         try:
             client = self._cluster.client(decision.worker.id)
             if client is None or decision.worker.fingerprint != call.served.fingerprint:
                 raise WorkerFailedError("replaced", busy=True)
             deadline_ms = max(1, int(self._deadline_ms - exchange.watch.total_ms))
-            opening = client.generate(call.for_worker(exchange.id, deadline_ms))
+            opening = client.generate(call.for_worker(exchange.id, deadline_ms, progress.accepted))
             exchange.watch.pause()
             async with opening as stream:
                 await attempt.follow(stream, relay)
@@ -123,14 +119,29 @@ class Dispatcher:
             self._cluster.failed(decision.worker.id)
 
 
+def _place(exchange: Exchange, decision: Decision) -> None:
+    exchange.attempts += 1
+    exchange.state = "queued"
+    exchange.worker_id = decision.worker.id
+    exchange.placement_mode = decision.mode
+    exchange.placement_reason = decision.reason
+    exchange.predicted_tokens = decision.predicted_tokens
+    exchange.available_tokens = decision.available_tokens
+    exchange.cached_tokens = exchange.completion_tokens = 0
+
+
 class _Attempt:
     """What one worker has told of one generation.
 
     delivered   prompt tokens that it served from its cache, None until it has said so
     """
 
-    def __init__(self, exchange: Exchange, cluster: Cluster, placement: Placement, decision: Decision) -> None:
+    def __init__(
+        self, exchange: Exchange, cluster: Cluster, placement: Placement, decision: Decision, progress: Progress
+    ) -> None:
         self.delivered: int | None = None
+        self._progress = progress
+        self._resumed = progress.begun
         self._exchange = exchange
         self._cluster = cluster
         self._placement = placement
@@ -143,7 +154,11 @@ class _Attempt:
             self._exchange.watch.resume()
             for frame in frames:
                 self._read(frame)
-            await relay.pass_on(frames)
+            if self._resumed:  # the reply has had its start
+                frames = [frame for frame in frames if not isinstance(frame, StartFrame)]
+            if frames:
+                await relay.pass_on(frames)
+            self._progress.take(frames)
             if self._ended:
                 await stream.drain()
                 return await relay.complete()
@@ -153,6 +168,8 @@ class _Attempt:
     def _read(self, frame: Frame) -> None:
         exchange = self._exchange
         match frame:
+            case StartFrame() if self._resumed:
+                self.delivered = min(frame.cached.total, frame.prompt_tokens)
             case StartFrame():
                 self.delivered = exchange.cached_tokens = frame.cached.total
                 exchange.prompt_tokens = frame.prompt_tokens

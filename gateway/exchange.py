@@ -36,6 +36,7 @@ class Exchange:
     placement_mode: str = ""
     placement_reason: str = ""
     attempts: int = 0
+    resumed: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     predicted_tokens: int = 0
@@ -55,6 +56,13 @@ class Exchange:
         self.state = "decoding"
         if self.ttft_ms is None:
             self.ttft_ms = self.watch.total_ms
+
+    def resume(self, worker_id: str, completion_tokens: int) -> None:
+        """A worker has failed in the midst of the answer, and another goes on behind what the client has got."""
+        self.attempts += 1
+        self.resumed += 1
+        self.worker_id = worker_id
+        self.completion_tokens = completion_tokens
 
     def fail(self, status: int, code: str | None) -> None:
         self.status = status

@@ -52,6 +52,7 @@ class Metrics:
             "placements", "Placed requests, by what placement knew of the caches and why it chose.", "mode reason"
         )
         self._retries = self._counter("retries", "Dispatches beyond a request's first.")
+        self._resumed = self._counter("resumed", "Answers that another worker went on with after one had failed.")
         self._ttft = self._histogram("ttft", "From arrival to first token.", TTFT_SECONDS)
         self._overhead = self._histogram("overhead", "The gateway's own time before the headers.", OVERHEAD_SECONDS)
         Gauge("saltway_in_flight_requests", "Requests in flight.", registry=self.registry).set_function(in_flight)
@@ -73,6 +74,7 @@ class Metrics:
         if exchange.placement_mode:
             self._placements.labels(exchange.placement_mode, exchange.placement_reason).inc()
         self._retries.inc(max(0, exchange.attempts - 1))
+        self._resumed.inc(exchange.resumed)
         if exchange.ttft_ms is not None:
             self._ttft.observe(exchange.ttft_ms / 1000.0)
         if exchange.overhead_ms is not None:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -17,7 +17,7 @@ from gateway.grammar import constraint_for
 from gateway.normalize import normalize
 from gateway.schemas import SchemaGate
 from gateway.served import ServedModel
-from gateway.worker_wire import GenerateRequest, Retention, RetentionRange, Sampling, SpanWire
+from gateway.worker_wire import Accepted, GenerateRequest, Retention, RetentionRange, Sampling, SpanWire
 from tenants import SaltStore, StoreUnavailableError
 
 P = ParamSpec("P")
@@ -40,19 +40,29 @@ class Call:
     max_tokens: int
     grammar: str | None
 
-    def for_worker(self, request_id: str, deadline_ms: int) -> GenerateRequest:
+    def for_worker(self, request_id: str, deadline_ms: int, accepted: Sequence[Accepted] = ()) -> GenerateRequest:
+        """accepted: for each choice what another worker has generated of it before it failed, if one has."""
+        sampling = sampling_of(self.request, self.max_tokens)
+        if sampling.seed is None:
+            sampling.seed = _seed_of(request_id)
         return GenerateRequest(
             request_id=request_id,
             tokens=self.tokens,
             spans=[SpanWire(0, self.namespace.hex)],
             tag=self.tag,
             n=self.request.n,
-            sampling=sampling_of(self.request, self.max_tokens),
+            sampling=sampling,
             grammar=self.grammar,
             deadline_ms=deadline_ms,
             store=self.request.cache.store,
             retention=_retention(self.request.cache.retention),
+            accepted=list(accepted),
         )
+
+
+def _seed_of(request_id: str) -> int:
+    """The same at every attempt, so that a worker that goes on for another draws what that one would have drawn."""
+    return int.from_bytes(hashlib.blake2b(request_id.encode(), digest_size=8).digest()) >> 1
 
 
 def _retention(asked: AskedRetention | None) -> Retention | None:

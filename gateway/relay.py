@@ -7,7 +7,7 @@ from gateway.exchange import Exchange
 from gateway.frames import EndFrame, Frame, StartFrame
 from gateway.prepare import Call
 from gateway.reply import Headers, Reply
-from gateway.workers import WorkerFailedError
+from gateway.workers import MALFORMED, WorkerFailedError
 
 OK = 200
 
@@ -56,7 +56,7 @@ class StreamRelay:
         """Everything at once but the last batch, which `complete` sends together with the end of the response."""
         self._held += b"".join([self._chat.feed(frame) for frame in frames])
         if self._chat.closed and None in self._chat.finish_reasons:
-            raise UpstreamError if self.started else WorkerFailedError("malformed_stream")
+            raise UpstreamError if self.started else WorkerFailedError(MALFORMED)
         if isinstance(frames[-1], StartFrame | EndFrame):
             return
         if not self.started:
@@ -97,7 +97,7 @@ class PlainRelay:
             for frame in frames:
                 self._chat.feed(frame)
         except UpstreamError as error:
-            raise WorkerFailedError("malformed_stream") from error
+            raise WorkerFailedError(MALFORMED) from error
 
     async def complete(self) -> None:
         body = self._chat.reply()

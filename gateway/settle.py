@@ -66,6 +66,7 @@ def _line(exchange: Exchange) -> dict[str, object]:
         "error": exchange.error_code,
         "streamed": exchange.streamed,
         "attempts": exchange.attempts,
+        "resumed": exchange.resumed,
         "placement": exchange.placement_mode,
         "prompt_tokens": exchange.prompt_tokens,
         "cached_tokens": exchange.cached_tokens,

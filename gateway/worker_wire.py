@@ -49,6 +49,13 @@ class Retention(msgspec.Struct):
     session: str = ""
 
 
+class Accepted(msgspec.Struct, omit_defaults=True):
+    """What one choice has got from a worker that failed; the next one goes on behind it, unless it is finished."""
+
+    tokens: list[int]
+    finished: bool = False
+
+
 class GenerateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Token ids in, text and token ids out. `tag` is opaque: the worker shares its slots fairly between tags."""
 
@@ -63,6 +70,7 @@ class GenerateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     store: bool = True
     priority: int = 50
     retention: Retention | None = None
+    accepted: list[Accepted] = []
 
 
 class ModelInfo(msgspec.Struct, kw_only=True):

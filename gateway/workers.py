@@ -28,6 +28,7 @@ MODEL_BYTES = 64 * 1024 * 1024
 SNAPSHOT_BYTES = 256 * 1024 * 1024
 _T = TypeVar("_T")
 TIMED_OUT = "timeout"
+MALFORMED = "malformed_stream"
 BUSY = frozenset({"overloaded", "starting", "draining"})
 
 

@@ -132,6 +132,8 @@ class Engine:
             message = f"the prompt has {len(request.tokens)} tokens; this model's context is {self.context}"
             raise WorkerError(400, "context", message, "tokens")
         self._check_ids(request)
+        if request.accepted and len(request.accepted) != request.n:
+            raise WorkerError(400, "bad_request", "accepted has an entry for each choice, or none", "accepted")
         if request.request_id in self._scheduler.jobs:
             raise WorkerError(409, "duplicate", "a request with this id is running", "request_id")
         job = Job(request, grammars, emit)
@@ -139,6 +141,8 @@ class Engine:
         job.sequences = [
             Sequence(job, index, self._vocabulary, self._landing, self.context, drafter()) for index in range(request.n)
         ]
+        for sequence, accepted in zip(job.sequences, request.accepted, strict=False):
+            sequence.replay(accepted)
         self._scheduler.add(job)
         self.counters.requests += 1
         self.counters.prompt_tokens += len(job.prompt)
@@ -148,6 +152,7 @@ class Engine:
         last = len(self._vocabulary) - 1
         highest = {
             "tokens": max(request.tokens),
+            "accepted": max((token for one in request.accepted for token in one.tokens), default=0),
             "sampling.stop_ids": max(request.sampling.stop_ids, default=0),
             "sampling.logit_bias": max(map(int, request.sampling.logit_bias), default=0),
         }

@@ -56,15 +56,19 @@ class Scheduler:
 
     def add(self, job: Job) -> None:
         """Queues a job. WorkerError 503 when the queue is full, or its tag's part of the queue."""
-        count = len(job.sequences)
+        open_ones = [sequence for sequence in job.sequences if not sequence.finished]
+        count = len(open_ones)
         if self.waiting.is_full(count):
             raise WorkerError(503, "overloaded", "the queue is full")
         if self.waiting.is_full_for(job.tag, count):
             raise WorkerError(503, "overloaded", "this tag's part of the queue is full")
         self.jobs[job.id] = job
         self.fairness.enter(job.tag)
-        for sequence in job.sequences:
+        for sequence in open_ones:
             self.waiting.push(sequence)
+        if not open_ones:
+            job.start(Cached())
+            self._stopped.append(job)
 
     def admit(self) -> None:
         """Gives slots to waiting sequences, free ones and those that others have to give up; starts what is loaded."""

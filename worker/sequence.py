@@ -14,7 +14,20 @@ from worker.kv import Holding
 from worker.sampler import Logits, Sampler
 from worker.text import TextStream
 from worker.tokenizer import Vocabulary
-from worker.wire import Cached, Delta, End, Finish, Frame, GenerateRequest, Occupancy, Start, Timings, TokenLogprob
+from worker.wire import (
+    Accepted,
+    Cached,
+    Delta,
+    End,
+    Finish,
+    Frame,
+    GenerateRequest,
+    Occupancy,
+    Start,
+    Timings,
+    TokenLogprob,
+    WorkerError,
+)
 
 Emit = Callable[[Frame], None]
 
@@ -55,6 +68,8 @@ class Job:
         """The first sequence has a slot, with these prompt tokens already computed."""
         self.admitted = time.monotonic()
         self.emit(Start(len(self.prompt), cached, (self.admitted - self.arrived) * 1000))
+        for sequence in self.sequences:
+            sequence.started()
 
     def end(self, load: Occupancy) -> None:
         """All sequences have ended; load is what the engine has left to do."""
@@ -106,6 +121,7 @@ class Sequence:
         self._room = landing_room(self._limit)
         self._known = len(self.tokens)  # when it got its slot
         self._began = 0
+        self._silent = False
 
     @property
     def pending(self) -> int:
@@ -130,6 +146,23 @@ class Sequence:
     def is_safe_to_stop(self) -> bool:
         """Whether losing its slot again would not undo its progress: it has made enough, or none in this slot."""
         return self.computed >= self.protected or self.stay == 0
+
+    def replay(self, accepted: Accepted) -> None:
+        """Takes the tokens that it has got from another worker, without sending them; before it is queued.
+
+        WorkerError 400 when they cannot be this reply: the grammar forbids one, or there are more after its end.
+        """
+        for count, token in enumerate(accepted.tokens, 1):
+            if not self._take(token, []) and (self.generated < count or count < len(accepted.tokens)):
+                raise WorkerError(400, "bad_request", "these tokens are not of this reply", "accepted")
+        self.finished = "stop" if accepted.finished else self.finished
+        self._silent = accepted.finished
+        self.furthest = len(self.tokens)  # so that what another worker has generated is not charged here
+
+    def started(self) -> None:
+        """Its job has a slot. A reply that was over when it was replayed says so now."""
+        if self.finished is not None and not self._silent:
+            self._close()
 
     def take(self, holding: Holding) -> None:
         """It has a slot, which may not be loaded yet."""

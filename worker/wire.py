@@ -72,6 +72,16 @@ class Retention(msgspec.Struct, frozen=True):
     session: Annotated[str, Meta(max_length=256)] = ""
 
 
+class Accepted(msgspec.Struct, frozen=True):
+    """What one choice has got from a worker that failed: it goes on behind these tokens, which are not sent again.
+
+    finished   it has come to its end with them; nothing more of it is sent
+    """
+
+    tokens: Annotated[list[_TokenId], Meta(max_length=1 << 21)]
+    finished: bool = False
+
+
 class GenerateRequest(msgspec.Struct, frozen=True):
     """POST /generate.
 
@@ -79,6 +89,7 @@ class GenerateRequest(msgspec.Struct, frozen=True):
     priority  among requests of the same tag, higher first; one that waits catches up
     grammar   a Lark grammar of llguidance
     store     False leaves no block behind
+    accepted  for each choice what it has got elsewhere; empty for a request that begins here
     """
 
     request_id: _Id
@@ -92,6 +103,7 @@ class GenerateRequest(msgspec.Struct, frozen=True):
     store: bool = True
     retention: Retention | None = None
     priority: Annotated[int, Meta(ge=0, le=100)] = 50
+    accepted: Annotated[list[Accepted], Meta(max_length=MAX_N)] = []
 
 
 class AbortRequest(msgspec.Struct, frozen=True):

@@ -41,7 +41,8 @@ TOTAL_BLOCKS = 4096
 
 @dataclass
 class Script:
-    """What happens to one request. Choices (`n`) all say the same `pieces`, one delta frame for each."""
+    """What happens to one request. Choices (`n`) all say the same `pieces`, one delta frame for each; a request that
+    was begun elsewhere gets those that it has not accepted yet."""
 
     pieces: list[str] = field(default_factory=lambda: ["Hello", ", ", "world", "."])
     finish: str = "stop"
@@ -51,6 +52,7 @@ class Script:
     hold_before_first: asyncio.Event | None = None
     hold_after: tuple[int, asyncio.Event] | None = None  # after that many pieces
     drop_after: int | None = None  # cut the connection after that many pieces; -1: before the start frame
+    drop_at_end: bool = False  # cut it when every choice but the last has finished
     error_after: int | None = None  # send an error frame after that many pieces
     raw_line: bytes | None = None  # sent in place of everything else
     store: bool = True
@@ -215,6 +217,7 @@ class ScriptedWorker:
         await _wait(script.hold_before_start)
         await _send(response, self._start_frame(request))
         await _wait(script.hold_before_first)
+        said = 0
         for count, piece in enumerate(script.pieces):
             if script.drop_after == count:
                 return _cut(http)
@@ -222,9 +225,11 @@ class ScriptedWorker:
                 return await _send(response, {"type": "error", "code": "internal", "message": "engine failure"})
             if script.hold_after is not None and script.hold_after[0] == count:
                 await script.hold_after[1].wait()
+            said += len(_ids(piece))
             for index in range(request.n):
-                await _send(response, _delta(index, piece, request))
-        await self._end(response, request, script)
+                if index >= len(request.accepted) or len(request.accepted[index].tokens) < said:
+                    await _send(response, _delta(index, piece, request))
+        await self._end(http, response, request, script)
         return None
 
     def _start_frame(self, request: GenerateRequest) -> dict[str, Any]:
@@ -236,17 +241,22 @@ class ScriptedWorker:
         cached = {"device": known * BLOCK, "host": 0, "disk": 0}
         return {"type": "start", "prompt_tokens": len(request.tokens), "cached": cached, "queue_ms": 0.5}
 
-    async def _end(self, response: web.StreamResponse, request: GenerateRequest, script: Script) -> None:
+    async def _end(
+        self, http: web.Request, response: web.StreamResponse, request: GenerateRequest, script: Script
+    ) -> None:
         if script.store:
             await self.store(self._chain(request))
         count = sum(len(_ids(piece)) for piece in script.pieces)
-        for index in range(request.n):
+        open_ones = [index for index in range(request.n) if not _is_finished(request, index)]
+        for index in open_ones:
             frame = {"type": "finish", "index": index, "reason": script.finish, "stop": script.stop}
+            if script.drop_at_end and index == open_ones[-1]:
+                return _cut(http)
             await _send(response, {**frame, "completion_tokens": count})
         timings = {"queue_ms": 0.5, "prefill_ms": 2.0, "decode_ms": 3.0}
         total = count * request.n
         end = {"type": "end", "prompt_tokens": len(request.tokens), "completion_tokens": total, "timings": timings}
-        await _send(response, end)
+        return await _send(response, end)
 
     def _chain(self, request: GenerateRequest) -> BlockChain:
         spans = [Span(span.start, Namespace.from_hex(span.namespace)) for span in request.spans]
@@ -284,6 +294,10 @@ def _delta(index: int, piece: str, request: GenerateRequest) -> dict[str, Any]:
     if (most := request.sampling.logprobs) is not None:
         logprobs = [{"token": token, "logprob": -0.25, "top": [[token, -0.25]][:most]} for token in _ids(piece)]
     return {"type": "delta", "index": index, "text": piece, "tokens": _ids(piece), "logprobs": logprobs}
+
+
+def _is_finished(request: GenerateRequest, index: int) -> bool:
+    return index < len(request.accepted) and request.accepted[index].finished
 
 
 def _refusal(status: int, code: str, param: str | None) -> web.Response:

@@ -78,8 +78,38 @@ async def test_a_plain_reply_is_made_good_elsewhere_even_after_the_first_token()
         assert response.headers["x-saltway-worker"] == other.worker_id
 
 
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("how", [{"drop_after": 2}, {"error_after": 3}, {"drop_at_end": True}], ids=repr)
+async def test_a_stream_goes_on_behind_what_was_sent_when_its_worker_fails(how: dict[str, int], n: int) -> None:
+    async with running(*pair()) as stack:
+        first, other = await first_choice(stack)
+        seen = asyncio.Event()
+        first.scripts.append(Script(hold_after=(1, seen), **how))  # type: ignore[arg-type]
+        said = ["" for _ in range(n)]
+        ends = []
+        async for chunk in await stack.client().chat.completions.create(
+            **STREAM, n=n, stream_options={"include_usage": True}
+        ):
+            usage = chunk.usage
+            for choice in chunk.choices:
+                seen.set()
+                said[choice.index] += choice.delta.content or ""
+                ends += [choice.finish_reason] if choice.finish_reason else []
+        assert (said, ends) == (["Hello, world."] * n, ["stop"] * n)
+        assert usage is not None
+        assert usage.completion_tokens == n * len("Hello, world.")
+        begun, resumed = first.requests[-1], other.requests[-1]
+        assert (begun.accepted, len(resumed.accepted)) == ([], n)
+        assert all(len("Hello") <= len(choice.tokens) <= len("Hello, world.") for choice in resumed.accepted)
+        assert resumed.sampling == begun.sampling
+        assert resumed.sampling.seed is not None
+        row = (await stack.ledger(2))[1]
+        assert (row.status, row.completion_tokens, row.worker_id) == (200, n * len("Hello, world."), other.worker_id)
+        assert "saltway_resumed_total 1.0" in await (await stack.get("/metrics", stack.keys.admin)).text()
+
+
 @pytest.mark.parametrize("how", ["drop_after", "error_after", "finish"])
-async def test_a_stream_that_breaks_after_the_first_token_ends_with_one_error_frame_and_done(how: str) -> None:
+async def test_a_stream_that_no_worker_can_go_on_with_ends_with_one_error_frame_and_done(how: str) -> None:
     async with running(*pair()) as stack:
         seen = asyncio.Event()
         script = Script(hold_after=(2, seen), **{how: "abort" if how == "finish" else 3})  # type: ignore[arg-type]
@@ -96,7 +126,7 @@ async def test_a_stream_that_breaks_after_the_first_token_ends_with_one_error_fr
         assert list(error) == ["error"]
         assert (error["error"]["type"], error["error"]["param"]) == ("server_error", None)
         assert sum('"error"' in frame for frame in frames) == 1
-        assert sum(len(worker.requests) for worker in stack.workers) == 1
+        assert sum(len(worker.requests) for worker in stack.workers) == (1 if how == "finish" else 2)
         (row,) = await stack.ledger(1)
         assert (row.status, row.error_code) == (502, "worker_failed")
         assert row.completion_tokens >= len("Hello, ")  # what was sent is metered
