@@ -62,6 +62,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Literal["auto", "float32", "bfloat16"],
         Meta(description="Type that the workers compute in; `auto` takes the fastest of this machine."),
     ] = "auto"
+    weights: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"],
+        Meta(description="What the workers keep matrices as; `auto` takes the fastest that moves no answer."),
+    ] = "auto"
     context_length: Annotated[
         int, Meta(ge=0, description="Longest prompt plus answer, in tokens; 0 is the model's own length.")
     ] = 0

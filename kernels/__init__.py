@@ -1,23 +1,53 @@
 """Tensor operations of the model's forward pass, for the CPU in torch.
 
-owns            packed linear layers, RMS norm, rotary embedding, attention over slots
+owns            packed matrices and how each is multiplied, 4- and 8-bit codes, RMS norm, rotary embedding, attention
+                over slots
 does not own    what a block, a request or a tenant is; scheduling; weights on disk
-front door      Linear, compute_dtype, rms_norm, Rotary, rotate, decode_attention, prefill_attention and their masks
+front door      Linear and its products, settle, in_groups, in_rows, compute_dtype, storage_of, rms_norm, Rotary,
+                rotate, decode_attention, prefill_attention and their masks
 """
 
 from kernels.attention import causal_mask, decode_attention, length_mask, prefill_attention
-from kernels.linear import Linear, compute_dtype
+from kernels.codes import GroupCodes, RowCodes, in_groups, in_rows
+from kernels.crossover import settle
+from kernels.linear import Linear
 from kernels.norm import rms_norm
+from kernels.precision import STORAGES, Storage, compute_dtype, multiplies_float16, storage_of
+from kernels.products import (
+    FloatProduct,
+    HalfProduct,
+    Int4Product,
+    Int8Product,
+    Product,
+    ProductByRows,
+    UnpackedProduct,
+)
 from kernels.rotary import Rotary, rotate
 
 __all__ = [
+    "STORAGES",
+    "FloatProduct",
+    "GroupCodes",
+    "HalfProduct",
+    "Int4Product",
+    "Int8Product",
     "Linear",
+    "Product",
+    "ProductByRows",
     "Rotary",
+    "RowCodes",
+    "Storage",
+    "UnpackedProduct",
     "causal_mask",
     "compute_dtype",
     "decode_attention",
+    "in_groups",
+    "in_rows",
     "length_mask",
+    "multiplies_float16",
     "prefill_attention",
     "rms_norm",
     "rotate",
+    "settle",
+    "storage_of",
 ]

@@ -14,7 +14,7 @@ import torch
 import uvicorn
 import uvloop
 
-from kernels import compute_dtype
+from kernels import Storage, compute_dtype, storage_of
 from worker.config import ConfigError, WorkerConfig, parse
 from worker.engine import Engine
 from worker.grammar import GrammarCompiler
@@ -88,13 +88,13 @@ class WorkerProcess:
 
 def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException], None]) -> Service:
     torch.set_num_threads(config.threads)
-    weights, dtype = open_weights(config.model), _dtype(config.dtype)
-    vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length)
+    weights, (dtype, storage) = open_weights(config.model), _precision(config)
+    vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length, storage)
     context = model.context
     slots = SlotLayout(
         model.kv_shape, slots=config.slots, context=context, blocks=config.blocks, block_size=config.block_size
     )
-    mark = fingerprint(weights, dtype)
+    mark = fingerprint(weights, dtype, storage)
     memory = KVMemory(slots, _kv_limits(config, mark))
     drafts = 0 if config.speculation == "off" else config.draft_tokens
     speculator = Speculator(drafts, adaptive=config.speculation == "auto")
@@ -117,9 +117,10 @@ def _kv_limits(config: WorkerConfig, mark: str) -> KVLimits:
     )
 
 
-def _dtype(choice: str) -> torch.dtype:
+def _precision(config: WorkerConfig) -> tuple[torch.dtype, Storage]:
     try:
-        return compute_dtype(choice)
+        dtype = compute_dtype(config.dtype)
+        return dtype, storage_of(config.weights, dtype)
     except ValueError as error:
         raise ConfigError(f"--{error}") from None
 

@@ -5,6 +5,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernels import STORAGES
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
@@ -18,6 +20,7 @@ class WorkerConfig:
     worker_id: str
     threads: int
     dtype: str
+    weights: str
     context_length: int
     block_size: int
     blocks: int
@@ -61,6 +64,7 @@ def parse(arguments: list[str]) -> WorkerConfig:
         worker_id=flags.worker_id,
         threads=flags.threads,
         dtype=flags.dtype,
+        weights=flags.weights,
         context_length=flags.context_length,
         block_size=flags.block_size,
         blocks=flags.blocks,
@@ -98,6 +102,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--worker-id", default="w0")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
+    parser.add_argument(
+        "--weights",
+        choices=("auto", *STORAGES),
+        default="auto",
+        help="what matrices are kept as; auto: docs/benchmarks.md",
+    )
     parser.add_argument("--context-length", type=int, default=8192, help="tokens; the model's own limit caps it")
     parser.add_argument("--block-size", type=int, default=16)
     parser.add_argument("--blocks", type=int, default=2048, help="KV blocks kept for reuse")

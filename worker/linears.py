@@ -1,17 +1,42 @@
 """Where weights become linear layers: the one place that chooses how a matrix is packed."""
 
 import torch
+from torch import Tensor
 
-from kernels import Linear
-from worker.weights import Weights
+from kernels import (
+    FloatProduct,
+    GroupCodes,
+    HalfProduct,
+    Int4Product,
+    Int8Product,
+    Linear,
+    Product,
+    ProductByRows,
+    Storage,
+    UnpackedProduct,
+    in_groups,
+    in_rows,
+    multiplies_float16,
+    settle,
+)
+from worker.weights import QuantBlocks, Weights
+
+_GROUP = 32  # values that share a scale and a minimum, in the file and in the kernel
 
 
 class Linears:
-    """Linear layers of one model, packed for one dtype."""
+    """Linear layers of one model, for activations of one dtype.
 
-    def __init__(self, weights: Weights, dtype: torch.dtype) -> None:
+    storage   what matrices are kept as. int4 packs 4-bit blocks as the file has them, and quantises plain numbers
+              itself; what the file keeps in other codes, and the head, stay as they are: coarser codes would cost
+              quality. Beside its codes, int4 keeps each matrix in 16 bits for steps of many rows
+    """
+
+    def __init__(self, weights: Weights, dtype: torch.dtype, storage: Storage) -> None:
         self._weights = weights
         self._dtype = dtype
+        self._storage = storage
+        self._twice: dict[tuple[int, int], list[ProductByRows]] = {}
 
     def __call__(self, *names: str, bias: bool = False) -> Linear:
         """The projections of these names side by side in one layer: its output is theirs, one after another.
@@ -19,8 +44,62 @@ class Linears:
         names   without ".weight" and ".bias"
         bias    whether the projections have one each
         """
-        weight = [self._weights.tensor(f"{name}.weight").to(self._dtype) for name in names]
+        weight = _joined([self._weights.tensor(f"{name}.weight") for name in names])
         added = [self._weights.tensor(f"{name}.bias").to(self._dtype) for name in names] if bias else []
-        return Linear(
-            weight[0] if len(weight) == 1 else torch.cat(weight), self._dtype, torch.cat(added) if added else None
+        product = self._int4(names, weight) if self._storage == "int4" else self._product(weight)
+        return Linear(product, torch.cat(added) if added else None)
+
+    def head(self, name: str) -> Linear:
+        """The projection onto the vocabulary."""
+        return Linear(self._product(self._weights.tensor(f"{name}.weight")))
+
+    def settle(self) -> dict[tuple[int, int], int]:
+        """Measures, after the last layer was made, up to how many rows the codes are faster; by shape of matrix."""
+        return {shape: settle(products, shape[1], self._dtype) for shape, products in self._twice.items()}
+
+    def _product(self, weight: Tensor) -> Product:
+        if self._storage == "int8":
+            return self._int8(weight)
+        halves = self._storage == "float16" or (self._storage == "int4" and self._dtype == torch.float32)
+        if halves and multiplies_float16() and HalfProduct.holds(weight):
+            return HalfProduct(weight)
+        return FloatProduct(weight.to(self._dtype))
+
+    def _int8(self, weight: Tensor) -> Product:
+        codes = in_rows(weight)
+        many = UnpackedProduct(codes)
+        return self._by_rows(Int8Product(codes), many, weight) if Int8Product.holds(*weight.shape) else many
+
+    def _int4(self, names: tuple[str, ...], weight: Tensor) -> Product:
+        many, codes = self._product(weight), self._codes(names, weight)
+        if codes is None or not Int4Product.holds(weight.shape[0], weight.shape[1], codes.size):
+            return many
+        return self._by_rows(Int4Product(codes), many, weight)
+
+    def _codes(self, names: tuple[str, ...], weight: Tensor) -> GroupCodes | None:
+        """The matrix in 4 bits, without a new rounding of what the file has rounded already; None if it has to be."""
+        found = [self._weights.blocks(f"{name}.weight") for name in names]
+        blocks = [part for part in found if part is not None]
+        if not blocks and weight.shape[1] % _GROUP == 0:
+            return in_groups(weight, _GROUP)
+        if len(blocks) < len(names) or any(part.bits != 4 or part.size != _GROUP for part in blocks):
+            return None
+        return GroupCodes(
+            torch.cat([part.codes for part in blocks]),
+            torch.cat([part.scale for part in blocks]),
+            torch.cat([_minimum(part) for part in blocks]),
+            _GROUP,
         )
+
+    def _by_rows(self, few: Product, many: Product, weight: Tensor) -> Product:
+        product = ProductByRows(few, many)
+        self._twice.setdefault((weight.shape[0], weight.shape[1]), []).append(product)
+        return product
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _minimum(blocks: QuantBlocks) -> Tensor:
+    return torch.zeros_like(blocks.scale) if blocks.minimum is None else blocks.minimum

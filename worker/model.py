@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, silu
 
-from kernels import Linear, Rotary, rms_norm, rotate
+from kernels import Linear, Rotary, Storage, rms_norm, rotate
 from worker.kv.layout import Layout
 from worker.kv.shape import KVShape
 from worker.linears import Linears
@@ -37,19 +37,24 @@ class _Layer:
 class Model:
     """Weights and the forward pass.
 
+    dtype     of activations and KV
     context   the longest sequence that it computes: the model's own limit, or less where the caller needs less
+    storage   what matrices are kept as; None for the dtype itself
     errors    ModelError at load for a storage type that is not supported, with the tensor's name
     """
 
-    def __init__(self, weights: Weights, dtype: torch.dtype, context: int | None = None) -> None:
+    def __init__(
+        self, weights: Weights, dtype: torch.dtype, context: int | None = None, storage: Storage | None = None
+    ) -> None:
         self.config = config = weights.config
         self.dtype = dtype
         self.context = config.context if context is None else min(context, config.context)
-        linears = Linears(weights, dtype)
+        linears = Linears(weights, dtype, storage or ("bfloat16" if dtype == torch.bfloat16 else "float32"))
         self._embedding = weights.tensor("model.embed_tokens.weight").to(dtype)
         self._layers = [self._load_layer(weights, linears, index) for index in range(config.layers)]
         self._norm = weights.tensor("model.norm.weight").to(dtype)
-        self._head = linears("model.embed_tokens" if config.tied else "lm_head")
+        self._head = linears.head("model.embed_tokens" if config.tied else "lm_head")
+        linears.settle()
         self._rotary = Rotary(config.rope.frequencies, self.context, dtype, config.rope.amplitude)
 
     @property
@@ -106,12 +111,12 @@ class Model:
         return torch.cat(rows).to(self.dtype)
 
 
-def fingerprint(weights: Weights, dtype: torch.dtype) -> str:
+def fingerprint(weights: Weights, dtype: torch.dtype, storage: Storage = "float32") -> str:
     """Names the KV that this model computes: equal fingerprints mean equal KV for equal tokens.
 
-    source   SHA-256 over the files, the dtype and the version of our KV format; 32 hex digits of it
+    source   SHA-256 over the files, the dtype, the storage and the version of our KV format; 32 hex digits of it
     """
-    digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/".encode())
+    digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/{storage}/".encode())
     for path in weights.files:
         digest.update(path.stat().st_size.to_bytes(8, "little"))
         with path.open("rb") as file:

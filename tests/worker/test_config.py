@@ -26,6 +26,7 @@ def test_the_defaults_are_those_of_one_worker_on_loopback(required: list[str]) -
         worker_id="w0",
         threads=2,
         dtype="auto",
+        weights="auto",
         context_length=8192,
         block_size=16,
         blocks=2048,
@@ -50,6 +51,7 @@ def test_every_flag_is_taken(required: list[str]) -> None:
         "worker_id": "w7",
         "threads": 3,
         "dtype": "float32",
+        "weights": "int4",
         "context_length": 512,
         "block_size": 32,
         "blocks": 9,
@@ -104,7 +106,10 @@ def test_a_short_token_is_refused_and_not_repeated(required: list[str], tmp_path
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("flags", [["--nonsense"], ["--dtype", "float16"], ["--port", "http"], ["--log-level", "loud"]])
+@pytest.mark.parametrize(
+    "flags",
+    [["--nonsense"], ["--dtype", "float16"], ["--weights", "int3"], ["--port", "http"], ["--log-level", "loud"]],
+)
 def test_a_flag_that_is_none_ends_with_usage(
     required: list[str], flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,71 @@
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from kernels import GroupCodes, RowCodes, in_groups, in_rows
+
+seeds = st.integers(0, 2**31)
+
+
+def drawn(seed: int, rows: int, columns: int) -> Tensor:
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+
+
+def value(codes: GroupCodes) -> Tensor:
+    rows, columns = codes.codes.shape
+    wide = codes.codes.float().view(rows, -1, codes.size)
+    return (wide * codes.scale.unsqueeze(-1) + codes.minimum.unsqueeze(-1)).view(rows, columns)
+
+
+def row_value(codes: RowCodes) -> Tensor:
+    return codes.codes.float() * codes.scale.unsqueeze(1)
+
+
+@given(rows=st.integers(1, 5), groups=st.integers(1, 4), seed=seeds)
+def test_no_value_of_a_group_is_further_off_than_what_is_cut_from_its_range(rows: int, groups: int, seed: int) -> None:
+    weight = drawn(seed, rows, 32 * groups)
+    codes = in_groups(weight)
+    span = weight.view(rows, groups, 32).amax(-1) - weight.view(rows, groups, 32).amin(-1)
+    error = (value(codes) - weight).abs().view(rows, groups, 32).amax(-1)
+    assert (error <= 0.1 * span + span / 30 + 1e-6).all()  # a tenth at either end, and half of a step
+    assert codes.codes.dtype == torch.uint8
+    assert int(codes.codes.max()) <= 15
+
+
+@given(seed=seeds)
+def test_a_narrower_range_is_taken_only_where_it_is_nearer(seed: int) -> None:
+    weight = drawn(seed, 4, 64)
+    groups = weight.view(4, 2, 32)
+    low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
+    step = (high - low) / 15
+    plain = ((groups - low) / step).round() * step + low
+    found = (value(in_groups(weight)) - weight).view(4, 2, 32).square().sum(-1)
+    assert (found <= (plain - groups).square().sum(-1) + 1e-5).all()
+
+
+@given(seed=seeds)
+def test_values_that_lie_on_sixteen_even_steps_come_back(seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    codes = torch.randint(0, 16, (3, 64), generator=draw)
+    codes[:, ::32], codes[:, 1::32] = 0, 15
+    weight = codes.float() * 0.25 - 1.5
+    torch.testing.assert_close(value(in_groups(weight)), weight)
+
+
+def test_a_group_of_equal_values_keeps_them() -> None:
+    weight = torch.full((2, 32), 0.75)
+    torch.testing.assert_close(value(in_groups(weight)), weight)
+    assert torch.equal(value(in_groups(torch.zeros(2, 32))), torch.zeros(2, 32))
+
+
+@given(rows=st.integers(1, 9), columns=st.integers(1, 70), seed=seeds)
+def test_no_value_of_a_row_is_further_off_than_half_a_step(rows: int, columns: int, seed: int) -> None:
+    weight = drawn(seed, rows, columns)
+    codes = in_rows(weight)
+    assert ((row_value(codes) - weight).abs() <= 0.501 * codes.scale.unsqueeze(1)).all()
+    torch.testing.assert_close(codes.scale * 127, weight.abs().amax(1))
+
+
+def test_a_row_of_zeros_stays_zero() -> None:
+    assert torch.equal(row_value(in_rows(torch.zeros(2, 8))), torch.zeros(2, 8))

@@ -1,0 +1,73 @@
+import pytest
+import torch
+
+from kernels import STORAGES, Storage, compute_dtype, storage_of
+
+
+@pytest.fixture
+def processor(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: request.param)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+
+
+on = pytest.mark.parametrize
+
+
+def test_float32_can_always_be_chosen_and_auto_is_one_of_the_two() -> None:
+    assert compute_dtype("float32") == torch.float32
+    assert compute_dtype("auto") in (torch.float32, torch.bfloat16)
+
+
+@on(("processor", "auto"), [("AVX512", torch.bfloat16), ("AVX2", torch.float32)], indirect=["processor"])
+@pytest.mark.usefixtures("processor")
+def test_bfloat16_needs_a_processor_that_multiplies_it(auto: torch.dtype) -> None:
+    assert compute_dtype("auto") == auto
+    if auto == torch.bfloat16:
+        assert compute_dtype("bfloat16") == torch.bfloat16
+    else:
+        with pytest.raises(ValueError, match="AVX-512"):
+            compute_dtype("bfloat16")
+
+
+def test_another_dtype_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'float16'"):
+        compute_dtype("float16")
+
+
+@on(
+    ("processor", "dtype", "storage"),
+    [
+        ("AVX512", torch.bfloat16, "bfloat16"),
+        ("AVX512", torch.float32, "float16"),
+        ("AVX2", torch.float32, "float16"),
+        ("DEFAULT", torch.float32, "float32"),
+    ],
+    indirect=["processor"],
+)
+@pytest.mark.usefixtures("processor")
+def test_auto_keeps_weights_in_16_bits_where_there_is_a_kernel(dtype: torch.dtype, storage: Storage) -> None:
+    assert storage_of("auto", dtype) == storage
+
+
+@on("processor", ["AVX2"], indirect=True)
+@pytest.mark.usefixtures("processor")
+def test_what_is_asked_for_by_name_is_what_one_gets() -> None:
+    for storage in STORAGES:
+        dtype = torch.bfloat16 if storage == "bfloat16" else torch.float32
+        assert storage_of(storage, dtype) == storage
+
+
+@on(
+    ("processor", "choice", "dtype", "reason"),
+    [
+        ("AVX2", "bfloat16", torch.float32, "bfloat16 needs dtype bfloat16"),
+        ("AVX512", "float32", torch.bfloat16, "float32 needs dtype float32"),
+        ("DEFAULT", "float16", torch.float32, "AVX2"),
+        ("AVX2", "int3", torch.float32, "'int3'"),
+    ],
+    indirect=["processor"],
+)
+@pytest.mark.usefixtures("processor")
+def test_what_the_processor_or_the_dtype_rules_out_is_refused(choice: str, dtype: torch.dtype, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        storage_of(choice, dtype)
