@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
+from cacheplane.attribution import Segment
 from gateway.chat.messages import EMPTY_PARAMETERS, Message, Tool, ToolCall
 from gateway.errors import BadRequestError
 from gateway.render.masking import Mask
-from gateway.render.templates import DECLARED, choose
+from gateway.render.outline import Stretch, outline
+from gateway.render.templates import DECLARED, PrintedTool, choose
 from gateway.render.tokens import CACHE_BYTES, Tokens
 from gateway.tools.arguments import canonical, is_object
 
@@ -26,9 +29,13 @@ class RendererModel(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The prompt of one request; `tokens` ends where the assistant's turn begins."""
+    """The prompt of one request; `tokens` ends where the assistant's turn begins.
+
+    segments   its parts in order, each from the first token that begins in it; the last ends before that turn's opening
+    """
 
     tokens: list[int]
+    segments: tuple[Segment, ...] = ()
 
 
 class Renderer:
@@ -42,6 +49,8 @@ class Renderer:
         self._tokens = Tokens(model.tokenizer, model.special_tokens, cache_bytes)
         self._template = choose(model.chat_template, model.special_tokens, **self._variables(model))
         self._opening = self._generation_prompt()
+        turn = self._tokens.controls.match(self._opening)
+        self._turn = turn[0] if turn else ""
         self.template_name = self._template.name
         self.supports_tools = self._template.prints_tools
 
@@ -67,26 +76,47 @@ class Renderer:
             raise BadRequestError("This model's chat template has no tools.", param="tools", code="unsupported")
         mask = Mask(self._tokens.controls)
         try:
-            shown_tools = mask.over([_tool(tool) for tool in tools]) or None
-            text = self._template.render(mask.over([self._message(message) for message in messages]), shown_tools)
+            shown_tools = [PrintedTool(mask.over(_tool(tool))) for tool in tools]
+            shown = mask.over([self._message(message) for message in messages])
+            text = self._template.render(shown, shown_tools or None)
         except RecursionError:
             raise BadRequestError("Arguments are nested too deeply.", param="messages", code="too_deep") from None
-        return Rendered(self._encode(text, mask, partition))
+        system = shown[0]["content"] if shown and shown[0]["role"] == "system" else None
+        stretches = outline(text, self._turn, self._opening, system, shown_tools)
+        tokens, starts = self._encode(text, mask, partition, [*(s.start for s in stretches), _end(stretches)])
+        return Rendered(tokens, _segments(stretches, starts, mask))
 
-    def _encode(self, text: str, mask: Mask, partition: str) -> list[int]:
-        """Cut behind every opening of an assistant's turn too.
+    def _encode(self, text: str, mask: Mask, partition: str, marks: list[int]) -> tuple[list[int], list[int]]:
+        """The ids of a text, and for each marked character (in order) the first id that begins there or behind.
 
-        That is where generation began, so the ids of a prompt stay a prefix of the next turn's even when the reply
-        starts with a space or a line break that would merge with the opening's.
+        Cut behind every opening of an assistant's turn too. That is where generation began, so the ids of a prompt stay
+        a prefix of the next turn's even when the reply starts with a space or a line break that would merge with the
+        opening's.
         """
         tokens: list[int] = []
+        places: list[int] = []
+        at = 0
         for stretch in _split_after(text, self._opening):
             for piece, is_control in self._tokens.cut(stretch):
+                known = len(places)
+                while known < len(marks) and marks[known] < at + len(piece):
+                    known += 1
+                inside = [mark - at for mark in marks[len(places) : known]]
+                at += len(piece)
                 if is_control:
+                    places += [len(tokens)] * len(inside)
                     tokens.append(self._tokens.control(piece))
                 else:
+                    places += self._places(piece, inside, mask, partition, len(tokens))
                     tokens.extend(self._tokens.encode(mask.off(piece), partition))
-        return tokens
+        return tokens, places + [len(tokens)] * (len(marks) - len(places))
+
+    def _places(self, piece: str, inside: list[int], mask: Mask, partition: str, before: int) -> list[int]:
+        """Of a piece's marked characters. The first one of a piece needs no search: nearly all of them are that."""
+        if not any(inside):
+            return [before] * len(inside)
+        shown = [len(mask.off(piece[:mark])) for mark in inside]
+        return [before + place for place in self._tokens.places(mask.off(piece), shown, partition)]
 
     def _message(self, message: Message) -> dict[str, Any]:
         role = "system" if message.role == "developer" else message.role
@@ -112,6 +142,18 @@ def _tool(tool: Tool) -> dict[str, Any]:
     described = {"description": tool.description} if tool.description else {}
     parameters = EMPTY_PARAMETERS if tool.parameters is None else tool.parameters
     return {"type": "function", "function": {"name": tool.name, **described, "parameters": parameters}}
+
+
+def _segments(stretches: list[Stretch], starts: list[int], mask: Mask) -> tuple[Segment, ...]:
+    """starts: of every stretch, and the end of the last."""
+    return tuple(
+        Segment(stretch.part, mask.off(stretch.text), start, stop - start, mask.off(stretch.name))
+        for stretch, (start, stop) in zip(stretches, pairwise(starts), strict=True)
+    )
+
+
+def _end(stretches: list[Stretch]) -> int:
+    return stretches[-1].end if stretches else 0
 
 
 def _split_after(text: str, mark: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Chat templates in a sandbox: the model's own when it prints tools, else the declared one of its family."""
 
 import json
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +24,18 @@ _PROBE_TOOL = {
 _PROBE = [{"role": "user", "content": "saltway-probe"}]
 
 
+class PrintedTool(dict[str, Any]):
+    """A tool as templates see it; what `tojson` prints of it is written once and known afterwards."""
+
+    @cached_property
+    def json(self) -> str:
+        return json.dumps(self, ensure_ascii=False)
+
+    @property
+    def name(self) -> str:
+        return str(self["function"]["name"])
+
+
 class ChatTemplate:
     """One compiled template. `render` is pure: no clock is offered, so that the same messages give the same text.
 
@@ -38,7 +51,7 @@ class ChatTemplate:
         self._variables = variables
 
     def render(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, *, generation: bool = True
+        self, messages: list[dict[str, Any]], tools: Sequence[dict[str, Any]] | None, *, generation: bool = True
     ) -> str:
         try:
             return self._template.render(
@@ -94,6 +107,8 @@ def _refuse(message: str) -> NoReturn:
 
 def _tojson(value: Any, indent: int | None = None) -> str:
     """As transformers renders it: not escaped for HTML, letters kept, keys in their order."""
+    if isinstance(value, PrintedTool) and indent is None:
+        return value.json
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 

@@ -1,7 +1,9 @@
 """Text to ids, and ids back to the bytes they stand for."""
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import msgspec
 from tokenizers import Tokenizer
@@ -27,6 +29,7 @@ class Tokens:
         self._specials = {text: token for text in special_tokens if (token := self._id_of(text)) is not None}
         self._byte_level = _is_byte_level(tokenizer_json)
         self._cache: BoundedCache[list[int]] = BoundedCache(cache_bytes)
+        self._lengths = [len(self.bytes_of(token)) for token in range(self._tokenizer.get_vocab_size())]
         longest_first = sorted(self._specials, key=len, reverse=True)
         self.controls = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
@@ -45,6 +48,25 @@ class Tokens:
             known = list(self._tokenizer.encode(piece, add_special_tokens=False).ids)
             self._cache.put(partition, piece, known, 2 * len(piece) + 2 * BYTES_PER_TOKEN * len(known) + 256)
         return known
+
+    def places(self, piece: str, marks: Sequence[int], partition: str = "") -> list[int]:
+        """For characters of a piece, in order, which of its tokens is the first that begins there or behind.
+
+        A tokenizer that changes text (other spaces, a sign for the unknown) has no such places: then all are 0.
+        """
+        known = self._cache.get(partition, (piece, *marks))
+        if known is None:
+            known = self._places(piece, marks, self.encode(piece, partition))
+            self._cache.put(partition, (piece, *marks), known, len(piece) + 64 * len(known) + 256)
+        return known
+
+    def _places(self, piece: str, marks: Sequence[int], ids: list[int]) -> list[int]:
+        starts = list(accumulate((self._lengths[token] for token in ids), initial=0))
+        if starts[-1] != len(piece.encode("utf-8", "surrogatepass")):
+            return [0 for _ in marks]
+        bounds = [0, *marks]
+        sizes = [len(piece[a:b].encode("utf-8", "surrogatepass")) for a, b in zip(bounds, marks, strict=False)]
+        return [bisect_left(starts, offset) for offset in accumulate(sizes)]
 
     def bytes_of(self, token: int) -> bytes:
         """The bytes that `token` stands for: part of a character, perhaps; empty for an id outside the vocabulary."""

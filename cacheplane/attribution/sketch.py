@@ -1,0 +1,118 @@
+"""The sketch of one prompt: enough to tell what a later one has in common with it, and nothing that can be read."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cacheplane.attribution.marks import Mark, Segment
+from cacheplane.attribution.reasons import Part
+from cacheplane.index import block_keys
+
+Keys = NDArray[np.uint64]
+
+MAX_SEGMENTS: Final = 1024  # what a prompt has beyond them is compared by its blocks alone
+MAX_BLOCKS: Final = 16_384  # 128 KiB of keys
+SKETCH_BYTES: Final = 1_024  # of a sketch without its keys and marks
+PLAIN: Final = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose prompt it is, and under what its blocks are named.
+
+    space   equal for prompts whose blocks would have one namespace if the epoch were the same: model and sub-namespace
+    epoch   of the tenant's salt
+    store   False when the client asked to leave no block behind
+    """
+
+    tenant: str
+    model: str
+    space: tuple[str, ...]
+    epoch: int
+    store: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Sketch:
+    """One prompt, as it is remembered.
+
+    keys      uint64[blocks], block keys of the tokens without any salt, under a key of this process
+    marks     of its segments, in order; `ends` has for each the token behind it
+    starts    and the token at which it begins
+    stored    it was served and its blocks were stored; False while that is not known
+    template  digest of system prompt and tools, equal for orders of tools and volatile values that differ
+    """
+
+    origin: Origin
+    prompt_tokens: int
+    block_size: int
+    keys: Keys
+    marks: tuple[Mark, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    template: str
+    stored: bool = False
+    loose: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loose = frozenset(mark.loose for mark in self.marks if mark.part is not Part.FRAME)
+
+    @property
+    def bytes(self) -> int:
+        """What it takes, its marks counted by whoever shares them between sketches."""
+        return SKETCH_BYTES + self.keys.nbytes + 176 * len(self.marks)
+
+    @property
+    def reusable(self) -> int:
+        """Tokens that a worker can reuse at most: full blocks before the last token, which is always computed."""
+        return max(0, self.prompt_tokens - 1) // self.block_size * self.block_size
+
+    def shared(self, other: "Sketch") -> int:
+        """Tokens of the full blocks with which both begin, whatever their salts."""
+        most = min(len(self.keys), len(other.keys))
+        if not most or self.keys[0] != other.keys[0]:
+            return 0
+        if self.keys[most - 1] == other.keys[most - 1]:  # a key commits to every token before it
+            return most * self.block_size
+        return int(np.argmin(self.keys[:most] == other.keys[:most])) * self.block_size
+
+
+def sketch(
+    origin: Origin,
+    prompt_tokens: int,
+    block_size: int,
+    content: Sequence[bytes],
+    segments: Sequence[Segment],
+    marks: tuple[Mark, ...],
+) -> Sketch:
+    """content: hashes of the prompt's blocks under a namespace that is the same for everyone and known to nobody.
+
+    The opening of the assistant's turn goes with the last segment.
+    """
+    ends = [segment.start + segment.tokens for segment in segments]
+    if ends:
+        ends[-1] = prompt_tokens
+    return Sketch(
+        origin,
+        prompt_tokens,
+        block_size,
+        block_keys(content[:MAX_BLOCKS]),
+        marks,
+        tuple(segment.start for segment in segments),
+        tuple(ends),
+        _template(marks),
+    )
+
+
+def _template(marks: Sequence[Mark]) -> str:
+    """8 hexadecimal digits, or PLAIN for a prompt with neither system prompt nor tools."""
+    system = [mark.loose for mark in marks if mark.part is Part.SYSTEM]
+    tools = sorted(mark.loose for mark in marks if mark.part is Part.TOOLS)
+    if not system and not tools:
+        return PLAIN
+    words = np.array([*system, 0, *tools], "<u8").tobytes()
+    return hashlib.blake2b(words, digest_size=4).hexdigest()
