@@ -15,11 +15,15 @@ from worker.weights.config import ModelConfig
 from worker.weights.errors import ModelError
 from worker.weights.gguf_file import GGUFFile
 from worker.weights.gguf_weights import GGUFWeights
+from worker.weights.hf_folder import HFFolder
 from worker.weights.source import Weights
 
-__all__ = ["GGUFFile", "GGUFWeights", "ModelConfig", "ModelError", "QuantBlocks", "Weights", "open_weights"]
+__all__ = ["GGUFFile", "GGUFWeights", "HFFolder", "ModelConfig", "ModelError", "QuantBlocks", "Weights", "open_weights"]
 
 
-def open_weights(path: Path) -> GGUFWeights:
-    """The weights at a path. ModelError when they can't be used, OSError when they can't be read."""
-    return GGUFWeights(path)
+def open_weights(path: Path) -> GGUFWeights | HFFolder:
+    """The weights at a path: a folder is Hugging Face's, a file GGUF.
+
+    ModelError when they can't be used, OSError when they can't be read.
+    """
+    return HFFolder(path) if path.is_dir() else GGUFWeights(path)

@@ -1,10 +1,21 @@
 """What a model is, whatever kind of file says so."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from worker.weights.errors import ModelError
 from worker.weights.rope import Rope
+
+_MOST = {
+    "layers": 1024,
+    "width": 1 << 17,
+    "feed_forward": 1 << 20,
+    "heads": 1024,
+    "kv_heads": 1024,
+    "head_dim": 1024,
+    "vocabulary": 1 << 20,
+    "context": 1 << 26,
+}
+"""Far above any real model: they keep a damaged file from asking for all memory, or for hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +49,8 @@ class ModelConfig:
     qk_norm: bool = False
     tied: bool = False
 
-    # Far above any real model: they keep a damaged file from asking for all memory, or for hours.
-    _MOST: ClassVar[dict[str, int]] = {
-        "layers": 1024,
-        "width": 1 << 17,
-        "feed_forward": 1 << 20,
-        "heads": 1024,
-        "kv_heads": 1024,
-        "head_dim": 1024,
-        "vocabulary": 1 << 24,
-        "context": 1 << 26,
-    }
-
     def __post_init__(self) -> None:
-        for name, most in self._MOST.items():
+        for name, most in _MOST.items():
             if not 1 <= getattr(self, name) <= most:
                 raise ModelError(f"the model's {name} is {getattr(self, name)}; from 1 to {most} is possible")
         if self.heads % self.kv_heads:

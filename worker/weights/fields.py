@@ -5,6 +5,8 @@ from typing import Any
 
 from worker.weights.errors import ModelError
 
+_MAX_SIZE = 1 << 20
+
 
 class Fields:
     """Values by key, some perhaps of a wrong type. Every refusal is a ModelError that names the key.
@@ -27,9 +29,16 @@ class Fields:
             raise self.refusal(key, f"is {_shown(value)}, not an integer")
         return value
 
+    def size(self, key: str, default: int | None = None) -> int:
+        """An integer from 1 to 2^20: memory and loops may be as long as it says."""
+        value = self.integer(key, default)
+        if not 1 <= value <= _MAX_SIZE:
+            raise self.refusal(key, f"is {value}; from 1 to {_MAX_SIZE} is possible")
+        return value
+
     def number(self, key: str, default: float | None = None) -> float:
         value = self._get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -1e30 < value < 1e30:
             raise self.refusal(key, f"is {_shown(value)}, not a number")
         return float(value)
 
@@ -58,8 +67,12 @@ class Fields:
             raise self.refusal(key, f"is {_shown(value)}, not an object")
         return Fields(value, f"{self._where} {self._prefix}{key}")
 
-    def raw(self, key: str) -> Any:
-        return self._values.get(self._prefix + key)
+    def is_null(self, key: str) -> bool:
+        """Whether the key is there and says null."""
+        return self._values.get(self._prefix + key, ...) is None
+
+    def holds_objects(self) -> bool:
+        return any(isinstance(value, dict) for value in self._values.values())
 
     def refusal(self, key: str, why: str) -> ModelError:
         return ModelError(f"{self._where} {self._prefix}{key} {why}")

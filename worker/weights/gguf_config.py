@@ -23,18 +23,18 @@ def gguf_config(file: GGUFFile) -> ModelConfig:
     if file.metadata.get("split.count", 1) != 1:
         raise ModelError("a model split into several GGUF files is not supported; merge it with llama-gguf-split")
     fields = Fields(file.metadata, "metadata", f"{architecture}.")
-    heads, width = fields.integer("attention.head_count"), fields.integer("embedding_length")
-    layers = fields.integer("block_count")
-    head_dim = fields.integer("attention.key_length", width // max(heads, 1))
+    heads, width = fields.size("attention.head_count"), fields.size("embedding_length")
+    layers = fields.size("block_count")
+    head_dim = fields.size("attention.key_length", width // heads)
     _refuse_what_is_other(fields, head_dim)
     window = fields.integer("attention.sliding_window", 0) or None
     return ModelConfig(
         architecture=architecture,
         layers=layers,
         width=width,
-        feed_forward=fields.integer("feed_forward_length"),
+        feed_forward=fields.size("feed_forward_length"),
         heads=heads,
-        kv_heads=fields.integer("attention.head_count_kv", heads),
+        kv_heads=fields.size("attention.head_count_kv", heads),
         head_dim=head_dim,
         vocabulary=_rows(file, "token_embd.weight"),
         context=fields.integer("context_length"),
@@ -80,13 +80,9 @@ def _rope(fields: Fields, file: GGUFFile, head_dim: int) -> Rope:
 
 def _scaled(fields: Fields, head_dim: int) -> Rope:
     base, kind = fields.number("rope.freq_base", 10000.0), fields.text("rope.scaling.type", "none")
-    if base <= 1:
-        raise fields.refusal("rope.freq_base", "must be above 1")
     if kind == "none":
         return plain(base, head_dim)
     factor = fields.number("rope.scaling.factor")
-    if factor < 1:
-        raise fields.refusal("rope.scaling.factor", "must be at least 1")
     if kind == "linear":
         return plain(base, head_dim).linear(factor)
     if kind != "yarn":

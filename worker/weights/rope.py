@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from worker.weights.errors import ModelError
+
 
 @dataclass(frozen=True, slots=True)
 class Rope:
@@ -22,6 +24,7 @@ class Rope:
 
         source   Chen et al., "Extending context window of large language models via positional interpolation", 2023
         """
+        _check_factor(factor)
         return self.divided([factor] * len(self.frequencies))
 
     def divided(self, factors: Sequence[float]) -> "Rope":
@@ -32,6 +35,8 @@ class Rope:
 
 def plain(base: float, head_dim: int) -> Rope:
     """source   Su et al., "RoFormer", 2021"""
+    if base <= 1:
+        raise ModelError(f"rotary embedding: the base is {base}, and must be above 1")
     return Rope(tuple(base ** (-pair / head_dim) for pair in range(0, head_dim, 2)))
 
 
@@ -41,6 +46,9 @@ def llama3(rope: Rope, factor: float, low: float, high: float, original: int) ->
     low, high   turns within the original context: pairs that make fewer than low are slow, more than high are fast
     source      "rope_type": "llama3" of Llama 3.1's published configuration
     """
+    _check_factor(factor)
+    if original < 1 or low >= high:
+        raise ModelError("rotary embedding: llama3 needs an original context, and a low factor below the high one")
 
     def stretched(frequency: float) -> float:
         turns = original * frequency / (2 * math.pi)
@@ -67,6 +75,11 @@ class Yarn:
     slow: float = 1.0
     truncate: bool = True
 
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
+        if self.original < 1 or min(self.fast, self.slow) <= 0:
+            raise ModelError("rotary embedding: YaRN needs an original context, and positive betas")
+
 
 def yarn(base: float, head_dim: int, chosen: Yarn) -> Rope:
     """source   Peng et al., "YaRN: efficient context window extension of large language models", 2023, 3.2 to 3.4"""
@@ -92,3 +105,8 @@ def yarn(base: float, head_dim: int, chosen: Yarn) -> Rope:
 def yarn_amplitude(factor: float, share: float = 1.0) -> float:
     """What makes up for the attention that spreads over a longer context; the paper's for a share of 1."""
     return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _check_factor(factor: float) -> None:
+    if factor < 1:
+        raise ModelError(f"rotary embedding: the factor is {factor}, and must be at least 1")
