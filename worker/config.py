@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--token-file", type=Path, required=True, help="file with the token that callers must send")
-    parser.add_argument("--model", type=Path, required=True, help="a GGUF file")
+    parser.add_argument("--model", type=Path, required=True, help="a GGUF file, or a Hugging Face folder")
     parser.add_argument("--name", default="smollm2", help="the model's name at the gateway")
     parser.add_argument("--worker-id", default="w0")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)

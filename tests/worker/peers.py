@@ -76,7 +76,8 @@ class Peer:
     def __init__(self, kind: str, seed: int = 0) -> None:
         model_type, own = KINDS[kind]
         self.config: Any = AutoConfig.for_model(model_type, **_COMMON | own)
-        self._model: Any = AutoModelForCausalLM.from_config(self.config, attn_implementation="eager").eval()
+        models: Any = AutoModelForCausalLM
+        self._model: Any = models.from_config(self.config, attn_implementation="eager").eval()
         draw = torch.Generator().manual_seed(seed)
         for name, weight in self._model.named_parameters():
             values = torch.randn(weight.shape, generator=draw)
@@ -127,7 +128,7 @@ class Peer:
 
     @property
     def _head_dim(self) -> int:
-        return getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
+        return int(getattr(self.config, "head_dim", None) or WIDTH // HEADS)
 
     def _add_rope(self, writer: gguf.GGUFWriter) -> None:
         rope = self.config.rope_parameters

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.worker.peers import CONTEXT, KINDS, VOCABULARY, WINDOW, Peer
-from worker.kv import Slots
+from worker.kv import SlotLayout
+from worker.kv.radix import NOWHERE
 from worker.model import Model
 from worker.rows import Row
 from worker.weights import open_weights
@@ -29,8 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("peers")
 
 
-def slots_of(model: Model) -> Slots:
-    return Slots(model.kv_shape, slots=3, context=CONTEXT, blocks=16, block_size=BLOCK)
+def slots_of(model: Model) -> SlotLayout:
+    return SlotLayout(model.kv_shape, slots=3, context=CONTEXT, blocks=16, block_size=BLOCK)
 
 
 def whole(model: Model, tokens: list[int]) -> Tensor:
@@ -84,8 +85,9 @@ def test_hit_is_miss_across_windows(folder: Path, tokens: list[int], kind: str) 
     slots, hit = slots_of(model), (len(tokens) - 1) // BLOCK
     model.forward(tokens, [Row(0, 0, len(tokens), wanted=0)], slots)
     for index in range(hit):
-        slots.copy_out(0, index * BLOCK, index)
-    slots.copy_in(2, list(range(hit)))
+        block = slots.keep(0, index, NOWHERE)
+        assert block is not None
+        slots.bring_in(2, index, block)
     start = hit * BLOCK
     rest = model.forward(tokens[start:], [Row(2, start, len(tokens) - start)], slots)
     torch.testing.assert_close(rest[0], whole(model, tokens)[-1], atol=1e-5, rtol=1e-5)

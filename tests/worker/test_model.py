@@ -109,7 +109,7 @@ def test_dimensions_are_those_of_the_metadata(tiny_path: Path) -> None:
     ("change", "reason"),
     [
         ({"general.architecture": "gemma3"}, "'gemma3' is not supported"),
-        ({"llama.rope.scaling.type": "linear"}, "rope.scaling"),
+        ({"llama.rope.scaling.type": "dynamic", "llama.rope.scaling.factor": 2.0}, "'dynamic' is not supported"),
     ],
 )
 def test_another_architecture_is_refused_by_name(change: dict[str, Value], reason: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ t h|th e|i n|e r|a n|o n|Ġ t|Ġ a|Ġ th|Ġ the|r e|in g|o r|e n|Ġ s|Ġ w|l l|�
 """
 MERGES = [merge for line in _MERGES.strip().splitlines() for merge in line.split("|")]
 
-Value = bool | int | float | str | list[str] | list[int]
+Value = bool | int | float | str | list[str] | list[int] | list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,9 @@ def _value(value: Value) -> bytes:
             return struct.pack("<I", 9) + _array(value)
 
 
-def _array(values: list[str] | list[int]) -> bytes:
+def _array(values: list[str] | list[int] | list[float]) -> bytes:
     if all(isinstance(value, int) for value in values):
         return struct.pack(f"<IQ{len(values)}i", 5, len(values), *values)
+    if all(isinstance(value, float) for value in values):
+        return struct.pack(f"<IQ{len(values)}f", 6, len(values), *values)
     return struct.pack("<IQ", 8, len(values)) + b"".join(_string(str(value)) for value in values)

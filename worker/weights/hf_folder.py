@@ -91,11 +91,12 @@ class _Shard:
         self._path = path
         if not path.is_file():
             raise ModelError(f"{path.name} is missing")
+        open_file: Any = safe_open  # its stubs leave the types out
         try:
-            self._file = safe_open(path, framework="pt")
-            slices = {name: self._file.get_slice(name) for name in self._file.keys()}  # noqa: SIM118
+            self._file = open_file(path, framework="pt")
         except SafetensorError as error:
             raise ModelError(f"{path.name} is not a whole safetensors file: {str(error)[:200]}") from None
+        slices = {name: self._file.get_slice(name) for name in self._file.keys()}  # noqa: SIM118
         self.shapes: dict[str, inventory.Shape] = {}
         for name, part in slices.items():
             if part.get_dtype() not in _DTYPES:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
 from tests.worker.tiny import CONTROL, EOS, TEMPLATE, Value, metadata, vocabulary, write_gguf
-from worker.tokenizer import Vocabulary, read_metadata
+from worker.tokenizer import Vocabulary
+from worker.tokenizer.gguf import read_metadata
 from worker.weights import GGUFFile, ModelError
 
 Read = Callable[[dict[str, Value]], Vocabulary]
@@ -21,7 +22,8 @@ def read(tmp_path: Path) -> Read:
     """Reads the vocabulary of the tiny model with some of its metadata changed; None leaves a key out."""
 
     def changed(entries: dict[str, Value]) -> Vocabulary:
-        return read_metadata(GGUFFile(write_gguf(tmp_path / "f", entries, {})))
+        file = GGUFFile(write_gguf(tmp_path / "f", entries, {}))
+        return read_metadata(file.metadata, len(vocabulary()) + 1)
 
     return changed
 
@@ -94,8 +96,9 @@ def test_the_byte_alphabet_is_that_of_gpt2(tiny_vocabulary: Vocabulary) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"tokenizer.ggml.pre": "llama-bpe"}, "pre-tokenizer 'llama-bpe'"),
-        ({"tokenizer.ggml.model": "llama"}, "tokenizer 'llama'"),
+        ({"tokenizer.ggml.pre": "gpt-4o"}, "pre-tokenizer 'gpt-4o'"),
+        ({"tokenizer.ggml.model": "t5"}, "tokenizer 't5'"),
+        ({"tokenizer.ggml.tokens": ["a"] * 999}, "999 tokens"),
         ({"tokenizer.ggml.token_type": [1, 1]}, "token_type"),
         ({"tokenizer.ggml.tokens": ["塩"], "tokenizer.ggml.token_type": [1]}, "token 0 "),
     ],
@@ -113,9 +116,15 @@ def test_a_missing_key_is_refused(read: Read, key: str) -> None:
         read(entries)
 
 
-def test_a_model_that_names_no_pre_tokenizer_gets_that_of_gpt2(read: Read) -> None:
+def test_a_model_that_names_no_pre_tokenizer_gets_the_default(read: Read) -> None:
     entries = metadata()
     del entries["tokenizer.ggml.pre"]
-    named = read(metadata() | {"tokenizer.ggml.pre": "gpt-2"})
+    named = read(metadata() | {"tokenizer.ggml.pre": "default"})
     assert read(entries).json == named.json
     assert named.json != read(metadata()).json
+
+
+def test_rows_of_the_embedding_without_a_token_have_no_bytes(read: Read) -> None:
+    found = read(metadata())
+    assert len(found) == len(vocabulary()) + 1
+    assert found.texts[-1] == b""

@@ -1,0 +1,100 @@
+"""The tokenizer that a GGUF file carries.
+
+source   the tokenizer.ggml.* keys of the GGUF specification, and llama.cpp's token types
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models
+
+from worker.tokenizer import spelling
+from worker.tokenizer.pieces import piece_tokenizer
+from worker.tokenizer.pretokenizers import pre_tokenizer
+from worker.tokenizer.vocabulary import Vocabulary, stop_ids
+from worker.weights import ModelError
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+_BYTE_LEVEL, _PIECES = "gpt2", "llama"
+
+
+def read_metadata(meta: Mapping[str, Any], size: int) -> Vocabulary:
+    """size   rows of the embedding, which may be more than the tokenizer has tokens"""
+    tokens = _Tokens(meta, size)
+    eos = meta.get("tokenizer.ggml.eos_token_id")
+    if eos is None:
+        raise ModelError("metadata tokenizer.ggml.eos_token_id is missing")
+    ends = (eos, meta.get("tokenizer.ggml.eot_token_id"), meta.get("tokenizer.ggml.eom_token_id"))
+    return Vocabulary(
+        texts=[*map(tokens.text, range(len(tokens.names))), *[b""] * (size - len(tokens.names))],
+        control=tokens.control,
+        bos_id=meta.get("tokenizer.ggml.bos_token_id"),
+        eos_id=eos,
+        stop_ids=stop_ids(ends, tokens.control),
+        chat_template=meta.get("tokenizer.chat_template", ""),
+        json=tokens.tokenizer().to_str(),
+    )
+
+
+class _Tokens:
+    """The tokens of a file, by number. ModelError when they are of a kind that we don't read."""
+
+    def __init__(self, meta: Mapping[str, Any], size: int) -> None:
+        self._meta = meta
+        self._model = meta.get("tokenizer.ggml.model")
+        if self._model not in (_BYTE_LEVEL, _PIECES):
+            raise ModelError(
+                f"tokenizer {self._model!r} is not supported; byte-level BPE (gpt2) and SentencePiece BPE (llama) are"
+            )
+        self.names: list[str] = meta.get("tokenizer.ggml.tokens") or []
+        if not 1 <= len(self.names) <= size:
+            raise ModelError(f"metadata tokenizer.ggml.tokens has {len(self.names)} tokens, the embedding {size} rows")
+        self._kinds: list[int] = meta.get("tokenizer.ggml.token_type") or [_NORMAL] * len(self.names)
+        if len(self._kinds) != len(self.names):
+            raise ModelError("metadata tokenizer.ggml.token_type does not name a type for each token")
+        self.control = self._of(_CONTROL) | self._of(_UNKNOWN)
+
+    def text(self, index: int) -> bytes:
+        kind, name = self._kinds[index], self.names[index]
+        if kind in (_CONTROL, _UNKNOWN, _UNUSED):
+            return b""
+        if kind == _USER_DEFINED:
+            return name.encode()
+        if self._model == _PIECES:
+            return spelling.sentencepiece(name)
+        found = spelling.byte_level(name)
+        if found is None:
+            raise ModelError(f"token {index} is not spelled in the byte alphabet")
+        return found
+
+    def tokenizer(self) -> Tokenizer:
+        tokenizer = self._byte_level() if self._model == _BYTE_LEVEL else self._pieces()
+        added = [AddedToken(name, special=True, normalized=False) for name in self.control.values()]
+        tokenizer.add_special_tokens(added)
+        extra = self._of(_USER_DEFINED).values()
+        tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in extra])
+        return tokenizer
+
+    def _of(self, kind: int) -> dict[int, str]:
+        return {index: self.names[index] for index, found in enumerate(self._kinds) if found == kind}
+
+    def _byte_level(self) -> Tokenizer:
+        how = pre_tokenizer(self._meta.get("tokenizer.ggml.pre", "default"))
+        merges = [tuple(merge.split(" ", 1)) for merge in self._meta.get("tokenizer.ggml.merges", [])]
+        vocabulary = {name: index for index, name in enumerate(self.names)}
+        tokenizer = Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False, ignore_merges=how.ignore_merges))
+        normalizer = how.normalizer()
+        if normalizer is not None:
+            tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = how.build()
+        tokenizer.decoder = decoders.ByteLevel()
+        return tokenizer
+
+    def _pieces(self) -> Tokenizer:
+        scores: list[float] = self._meta.get("tokenizer.ggml.scores") or []
+        unknown = self._of(_UNKNOWN)
+        if len(scores) != len(self.names) or len(unknown) != 1 or len(self._of(_BYTE)) != 256:
+            raise ModelError("a SentencePiece tokenizer needs a score for each token, one unknown token and 256 bytes")
+        (name,) = unknown.values()
+        prefix = self._meta.get("tokenizer.ggml.add_space_prefix", True)
+        return piece_tokenizer(self.names, scores, list(self._of(_NORMAL)), unknown=name, prefix=prefix)

@@ -1,0 +1,35 @@
+"""What decoding and stopping need to know of the tokens."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+ENDS_OF_TURN = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>")
+"""Control tokens that end a reply wherever they exist, though some files name only one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """One entry for each row of the model's embedding, even if the tokenizer has fewer tokens.
+
+    texts        token id -> its bytes; control tokens have none, they are never shown
+    control      token id -> its name, for tokens that only a template may write
+    stop_ids     tokens that end a reply
+    json         tokenizer.json
+    """
+
+    texts: list[bytes]
+    control: dict[int, str]
+    bos_id: int | None
+    eos_id: int
+    stop_ids: list[int]
+    chat_template: str
+    json: str
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def stop_ids(named: Iterable[int | None], control: dict[int, str]) -> list[int]:
+    """Those that the files name, and the control tokens that always end a turn."""
+    ends = {index for index, name in control.items() if name in ENDS_OF_TURN}
+    return sorted(ends | {index for index in named if index is not None})
