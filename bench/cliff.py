@@ -161,7 +161,6 @@ def _memory(configuration: Configuration, turns: list[Turn], total: int, folder:
         disk_bytes=int(configuration.disk * total) * BlockFile(_SHAPE, _BLOCK, "cliff").size,
         folder=folder,
         fingerprint="cliff",
-        lease_blocks=pool // 2,
     )
     return KVMemory(slots, limits, clock=clock)
 

@@ -114,6 +114,8 @@ def _kv_limits(config: WorkerConfig, mark: str) -> KVLimits:
         fingerprint=mark,
         gate=config.offload_priority,
         lease_blocks=config.lease_blocks,
+        lease_host_blocks=config.lease_host_blocks,
+        lease_disk_blocks=config.lease_disk_blocks,
     )
 
 

@@ -30,7 +30,9 @@ class WorkerConfig:
     disk_mib: int
     disk_folder: Path
     offload_priority: int
-    lease_blocks: int
+    lease_blocks: int | None
+    lease_host_blocks: int | None
+    lease_disk_blocks: int | None
     max_waiting: int
     speculation: str
     draft_tokens: int
@@ -51,8 +53,9 @@ def parse(arguments: list[str]) -> WorkerConfig:
     for name in ("slots", "blocks", "threads", "context_length", "max_waiting", "draft_tokens"):
         if getattr(flags, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
-    if flags.host_mib < 0 or flags.disk_mib < 0 or flags.lease_blocks < 0:
-        raise ConfigError("--host-mib, --disk-mib and --lease-blocks must be 0 or more")
+    for name in ("host_mib", "disk_mib", "lease_blocks", "lease_host_blocks", "lease_disk_blocks"):
+        if (getattr(flags, name) or 0) < 0:
+            raise ConfigError(f"--{name.replace('_', '-')} must be 0 or more")
     if not 0 <= flags.offload_priority <= 100:
         raise ConfigError("--offload-priority must be from 0 to 100")
     return WorkerConfig(
@@ -75,6 +78,8 @@ def parse(arguments: list[str]) -> WorkerConfig:
         disk_folder=flags.disk_folder,
         offload_priority=flags.offload_priority,
         lease_blocks=flags.lease_blocks,
+        lease_host_blocks=flags.lease_host_blocks,
+        lease_disk_blocks=flags.lease_disk_blocks,
         max_waiting=flags.max_waiting,
         speculation=flags.speculation,
         draft_tokens=flags.draft_tokens,
@@ -119,7 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--offload-priority", type=int, default=20, help="least priority that is copied to host or disk, 0 to 100"
     )
-    parser.add_argument("--lease-blocks", type=int, default=1024, help="blocks that one tag may have under lease")
+    for flag, tier in (("--lease-blocks", "device"), ("--lease-host-blocks", "host"), ("--lease-disk-blocks", "disk")):
+        parser.add_argument(flag, type=int, help=f"blocks that one tag may have under lease on {tier}; half by default")
     parser.add_argument("--max-waiting", type=int, default=256, help="sequences that may wait for a slot")
     parser.add_argument(
         "--speculation",

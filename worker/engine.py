@@ -17,7 +17,7 @@ from worker.kv import KVMemory
 from worker.model import Model
 from worker.rows import Row
 from worker.sampler import Logits
-from worker.scheduler import Scheduler
+from worker.scheduler import Scheduler, Work
 from worker.sequence import Emit, Job, Sequence
 from worker.tokenizer import Vocabulary
 from worker.wire import GenerateRequest, Occupancy, ReleaseRequest, WorkerError
@@ -82,7 +82,12 @@ class Engine:
     @property
     def cached_tokens(self) -> int:
         """Prompt tokens that were not computed because a prefix was held."""
-        return self._scheduler.reused_tokens
+        return sum(self.work.reused)
+
+    @property
+    def work(self) -> Work:
+        """What was computed, reused and put off."""
+        return self._scheduler.work
 
     @property
     def total_blocks(self) -> int:

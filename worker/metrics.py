@@ -1,13 +1,16 @@
 """The worker's figures for Prometheus, read from the engine when they are asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from worker.engine import Engine
+from worker.kv.accounts import Tally
 from worker.kv.figures import KVFigures
+
+_TIERS = ("device", "host", "disk")
 
 
 class EngineCollector(Collector):
@@ -24,6 +27,12 @@ class EngineCollector(Collector):
         yield CounterMetricFamily("saltway_worker_aborted", "Requests aborted", counters.aborted)
         yield CounterMetricFamily("saltway_worker_prompt_tokens", "Prompt tokens asked for", counters.prompt_tokens)
         yield CounterMetricFamily("saltway_worker_cached_tokens", "Prompt tokens reused", self._engine.cached_tokens)
+        reused = CounterMetricFamily("saltway_worker_reused_tokens", "Prompt tokens reused by tier", labels=["tier"])
+        _add_tiers(reused, self._engine.work.reused)
+        yield reused
+        prefilled, preempted = self._engine.work.prefilled, self._engine.work.preemptions
+        yield CounterMetricFamily("saltway_worker_prefilled_tokens", "Tokens computed that were not sampled", prefilled)
+        yield CounterMetricFamily("saltway_worker_preemptions", "Sequences that lost their slot", preempted)
         yield CounterMetricFamily("saltway_worker_generated_tokens", "Tokens generated", counters.generated_tokens)
         yield CounterMetricFamily("saltway_worker_drafted_tokens", "Draft tokens computed", counters.drafted_tokens)
         yield CounterMetricFamily("saltway_worker_accepted_tokens", "Draft tokens accepted", counters.accepted_tokens)
@@ -38,20 +47,41 @@ class EngineCollector(Collector):
 
 
 def _of_memory(kv: KVFigures) -> Iterator[Metric]:
-    yield GaugeMetricFamily("saltway_worker_host_blocks", "KV blocks in host memory", kv.host_blocks)
-    yield GaugeMetricFamily("saltway_worker_disk_blocks", "KV blocks on disk", kv.disk_blocks)
+    for name, text, values in (
+        ("kv_blocks", "KV blocks held", kv.blocks),
+        ("kv_bytes", "Bytes of KV held", kv.bytes),
+        ("kv_capacity_bytes", "Bytes of KV that fit", kv.capacity),
+    ):
+        held = GaugeMetricFamily(f"saltway_worker_{name}", text, labels=["tier"])
+        _add_tiers(held, values)
+        yield held
+    evicted = CounterMetricFamily("saltway_worker_evicted_blocks", "KV blocks that made room", labels=["tier"])
+    _add_tiers(evicted, kv.evicted)
+    yield evicted
     moved = CounterMetricFamily("saltway_worker_moved_blocks", "KV blocks moved between tiers", labels=["move"])
     for move in ("offloaded", "written", "promoted", "lost"):
         moved.add_metric([move], getattr(kv, move))
     yield moved
-    leases = CounterMetricFamily("saltway_worker_leases", "Leases on blocks by outcome", labels=["tag", "outcome"])
-    leased = GaugeMetricFamily("saltway_worker_leased_blocks", "Blocks under lease", labels=["tag"])
-    for tag, tally in kv.leases.items():
-        leased.add_metric([tag], tally.leased)
-        for outcome in ("granted", "refused", "kept", "broken"):
-            leases.add_metric([tag, outcome], getattr(tally, outcome))
-    yield leases
+    yield from _of_leases(kv.leases)
+
+
+def _of_leases(tallies: Mapping[str, Tally]) -> Iterator[Metric]:
+    outcomes = CounterMetricFamily("saltway_worker_leases", "Leases on blocks by outcome", labels=["tag", "outcome"])
+    refused = CounterMetricFamily("saltway_worker_leases_refused", "Leases beyond a budget", labels=["tag", "tier"])
+    leased = GaugeMetricFamily("saltway_worker_leased_blocks", "Blocks under lease", labels=["tag", "tier"])
+    for tag, tally in tallies.items():
+        _add_tiers(refused, tally.refused, tag)
+        _add_tiers(leased, tally.leased, tag)
+        for outcome in ("granted", "kept", "displaced", "broken"):
+            outcomes.add_metric([tag, outcome], getattr(tally, outcome))
+    yield outcomes
+    yield refused
     yield leased
+
+
+def _add_tiers(family: CounterMetricFamily | GaugeMetricFamily, values: Sequence[int], *labels: str) -> None:
+    for tier, value in zip(_TIERS, values, strict=True):
+        family.add_metric([*labels, tier], value)
 
 
 def registry_of(collector: EngineCollector) -> CollectorRegistry:

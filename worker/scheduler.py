@@ -1,6 +1,7 @@
 """Decides who holds a slot and what the next step computes: fair between tags, by rank within each."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from worker.batch import Batch, compose
 from worker.fairness import PREFILL, Fairness, reply_cost
@@ -18,6 +19,16 @@ _SLACK = 2  # budgets that a tag may be served ahead of another
 # its median TTFT is 2.7 times the quiet one, with halves 1.7, with quarters 1.4 at 28 % less prefill than with halves.
 _WARY_PART = 2
 _WARY = 128  # steps that this lasts after several tags had work; about half a minute on a CPU
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Since the start: prompt tokens computed (again after a preemption too), prompt tokens reused by tier, and
+    sequences that gave up their slot."""
+
+    prefilled: int
+    reused: tuple[int, ...]
+    preemptions: int
 
 
 class Scheduler:
@@ -46,13 +57,17 @@ class Scheduler:
         self._stopped: list[Job] = []
         self._wary = 0
         self.prefilled_tokens = 0
-        self.reused_tokens = 0
         self.preemptions = 0
+        self._reused = [0, 0, 0]
 
     @property
     def loading(self) -> bool:
         """Whether running sequences wait for their blocks to come from host or disk."""
         return bool(self._loading)
+
+    @property
+    def work(self) -> Work:
+        return Work(self.prefilled_tokens, (*self._reused,), self.preemptions)
 
     def add(self, job: Job) -> None:
         """Queues a job. WorkerError 503 when the queue is full, or its tag's part of the queue."""
@@ -203,7 +218,9 @@ class Scheduler:
         sequence.begin()
         assert sequence.holding is not None
         if sequence.job.admitted is None:
-            self.reused_tokens += sequence.holding.reused
+            cached = sequence.holding.cached
+            for tier, count in enumerate((cached.device, cached.host, cached.disk)):
+                self._reused[tier] += count
             sequence.job.start(sequence.holding.cached)
 
     def _close(self, sequence: Sequence) -> None:

@@ -11,17 +11,21 @@ Block = TypeVar("Block", bound=Hashable)
 class Lease(Generic[Block]):
     """What one turn of a session was granted.
 
-    born      the book's count of events when it was granted; a use that comes later is a reuse
-    claims    the blocks that it still covers, each with its terms; what is gone from here is gone from all the books
+    born        the book's count of events when it was granted; a use that comes later is a reuse
+    priority    the highest of its terms: where it stands when its tag has to give up leases
+    terms       its ranges
+    live        blocks that it still covers, by tier
     """
 
-    __slots__ = ("born", "claims", "session", "tag")
+    __slots__ = ("born", "live", "priority", "session", "tag", "terms")
 
-    def __init__(self, tag: str, session: str, born: int) -> None:
+    def __init__(self, tag: str, session: str, born: int, priority: int) -> None:
         self.tag = tag
         self.session = session
         self.born = born
-        self.claims: dict[Cover[Block], Term[Block]] = {}
+        self.priority = priority
+        self.terms: list[Term[Block]] = []
+        self.live = [0, 0, 0]
 
 
 class Term(Generic[Block]):
@@ -29,14 +33,16 @@ class Term(Generic[Block]):
 
     priority    0-100
     ttl         seconds from the release of a block
+    covers      the blocks that it was granted; whether it covers one still, the block knows
     """
 
-    __slots__ = ("lease", "priority", "ttl")
+    __slots__ = ("covers", "lease", "priority", "ttl")
 
     def __init__(self, lease: Lease[Block], priority: int, ttl: float) -> None:
         self.lease = lease
         self.priority = priority
         self.ttl = ttl
+        self.covers: list[Cover[Block]] = []
 
     def __lt__(self, other: "Term[Block]") -> bool:
         """Which ends first. Of two that end together the lower one does, since the block falls from the higher."""
@@ -46,62 +52,123 @@ class Term(Generic[Block]):
     def strength(self) -> tuple[int, float]:
         return self.priority, self.ttl
 
-    def holds(self, cover: "Cover[Block]") -> bool:
-        """Whether this lease still covers that block."""
-        return self.lease.claims.get(cover) is self
+
+class Crowd(Generic[Block]):
+    """The terms on a block that several leases cover, as many as there may be.
+
+    All leases on a block run from the same release, so that their order of expiry never changes: one queue by time to
+    live serves every release.
+
+    by_tag    the terms that hold, of each tag those that were granted first in front
+    levels    how many there are at each priority; at most 101 keys, so the highest is found in O(1)
+    """
+
+    __slots__ = ("_queue", "by_tag", "levels")
+
+    def __init__(self) -> None:
+        self.by_tag: dict[str, list[Term[Block]]] = {}
+        self.levels: dict[int, int] = {}
+        self._queue: list[Term[Block]] = []
+
+    def __len__(self) -> int:
+        return sum(self.levels.values())
+
+    def add(self, term: Term[Block]) -> None:
+        self.by_tag.setdefault(term.lease.tag, []).append(term)
+        self.levels[term.priority] = self.levels.get(term.priority, 0) + 1
+        heapq.heappush(self._queue, term)
+
+    def remove(self, term: Term[Block]) -> None:
+        """The term stays in the queue until it comes up or the dead outnumber the living."""
+        own = self.by_tag[term.lease.tag]
+        own.remove(term)
+        if not own:
+            del self.by_tag[term.lease.tag]
+        self.levels[term.priority] -= 1
+        if not self.levels[term.priority]:
+            del self.levels[term.priority]
+        if len(self._queue) > 2 * len(self):
+            self._queue = [one for own in self.by_tag.values() for one in own]
+            heapq.heapify(self._queue)
+
+    def soonest(self) -> Term[Block] | None:
+        """The term that ends first; None when none holds."""
+        while self._queue and self._queue[0] not in self.by_tag.get(self._queue[0].lease.tag, ()):
+            heapq.heappop(self._queue)
+        return self._queue[0] if self._queue else None
 
 
 class Cover(Generic[Block]):
     """One block that the book knows, because a lease covers it or because one has left it below the default.
 
-    All leases on a block run from the same release, so that their order of expiry never changes: one queue by time to
-    live serves every release, and one timer a block serves all its leases, however many sessions share the block.
+    One timer serves all leases on the block, however many sessions share it.
 
+    tier        where it is held, which says whose budget it is charged to
+    terms       none, the only one, or a crowd: nearly every block has one, and a container for each would be most of
+                what a lease costs
     priority    its effective priority as last settled
     released    when the last sequence left it, in seconds of the book's clock; None while one uses it
     due         when its timer rings, in seconds of the book's clock; inf for never
     used        the book's count of events at its last use, 0 for none
     lowered     the same when a lease below the default was last granted on it
-    levels      how many leases cover it at each priority; at most 101 keys, so the highest is found in O(1)
     """
 
-    __slots__ = ("_queue", "block", "due", "levels", "lowered", "priority", "released", "used")
+    __slots__ = ("block", "due", "lowered", "priority", "released", "terms", "tier", "used")
 
-    def __init__(self, block: Block, priority: int) -> None:
+    def __init__(self, block: Block, tier: int, priority: int) -> None:
         self.block = block
+        self.tier = tier
+        self.terms: Term[Block] | Crowd[Block] | None = None
         self.priority = priority
         self.released: float | None = None
         self.due = math.inf
         self.used = 0
         self.lowered = 0
-        self.levels: dict[int, int] = {}
-        self._queue: list[Term[Block]] = []
 
     def add(self, term: Term[Block]) -> None:
-        self.levels[term.priority] = self.levels.get(term.priority, 0) + 1
-        heapq.heappush(self._queue, term)
+        if self.terms is None:
+            self.terms = term
+            return
+        if isinstance(self.terms, Term):
+            first, self.terms = self.terms, Crowd()
+            self.terms.add(first)
+        self.terms.add(term)
 
     def remove(self, term: Term[Block]) -> None:
-        """The term does not hold any more. It stays in the queue until it comes up or the dead outnumber the living."""
-        self.levels[term.priority] -= 1
-        if not self.levels[term.priority]:
-            del self.levels[term.priority]
-        if len(self._queue) > 2 * sum(self.levels.values()):
-            self._queue = self.terms()
-            heapq.heapify(self._queue)
+        """The term does not hold any more."""
+        if isinstance(self.terms, Crowd):
+            self.terms.remove(term)
+            if len(self.terms) == 1:
+                self.terms = self.terms.soonest()
+        else:
+            self.terms = None
 
-    def terms(self) -> list[Term[Block]]:
-        """The terms that hold, in no order."""
-        return [term for term in self._queue if term.holds(self)]
+    def by_tag(self) -> dict[str, list[Term[Block]]]:
+        """The terms that hold."""
+        if isinstance(self.terms, Crowd):
+            return {tag: list(terms) for tag, terms in self.terms.by_tag.items()}
+        return {} if self.terms is None else {self.terms.lease.tag: [self.terms]}
+
+    def of(self, tag: str) -> list[Term[Block]]:
+        """Those of one tag."""
+        if isinstance(self.terms, Crowd):
+            return list(self.terms.by_tag.get(tag, ()))
+        return [self.terms] if self.terms is not None and self.terms.lease.tag == tag else []
+
+    def holds(self, term: Term[Block]) -> bool:
+        if isinstance(self.terms, Crowd):
+            return term in self.terms.by_tag.get(term.lease.tag, ())
+        return self.terms is term
 
     def soonest(self) -> Term[Block] | None:
         """The term that ends first; None when no lease covers the block."""
-        while self._queue and not self._queue[0].holds(self):
-            heapq.heappop(self._queue)
-        return self._queue[0] if self._queue else None
+        return self.terms.soonest() if isinstance(self.terms, Crowd) else self.terms
 
     def effective(self, default: int) -> int:
         """The highest lease, or what the block fell to. The end of a lease never raises it; a use speaks for the
         default, against every lease below it that was granted before."""
-        held = max(self.levels) if self.levels else min(self.priority, default)
+        if isinstance(self.terms, Crowd):
+            held = max(self.terms.levels)
+        else:
+            held = self.terms.priority if self.terms is not None else min(self.priority, default)
         return max(held, default) if self.used > self.lowered else held

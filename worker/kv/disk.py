@@ -36,6 +36,7 @@ class DiskCounters:
     refused   not written: staging was full, or no block could make room
     failed    not written: the system said no
     dropped   no longer on disk, and told so in `take_dropped`
+    evicted   those of them that made room for another
     """
 
     stored: int = 0
@@ -44,6 +45,7 @@ class DiskCounters:
     refused: int = 0
     failed: int = 0
     dropped: int = 0
+    evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,6 +266,7 @@ class DiskTier:
                 self.counters.refused += 1
                 return False
             self._report(victim)
+            self.counters.evicted += 1
         # If this fails, so does the rename that follows in the same folder: the number of files never grows.
         self._folder.remove(victim)
         return True

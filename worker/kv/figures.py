@@ -3,18 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from worker.kv.accounts import Tally
+from worker.kv.accounts import ByTier, Tally
 
 
 @dataclass(frozen=True, slots=True)
 class KVFigures:
-    """Blocks on the slower tiers, blocks moved since the start, and leases by tag.
+    """What each tier holds, what moved since the start, and leases by tag.
 
+    blocks      in use, by tier; bytes: the same as KV, and on disk as whole files
+    capacity    bytes, by tier
+    evicted     blocks that left a tier for want of room, by tier, whether copied down or not
     offloaded   device to host; written: to disk; promoted: back to the device; lost: left memory altogether
     """
 
-    host_blocks: int
-    disk_blocks: int
+    blocks: ByTier
+    bytes: ByTier
+    capacity: ByTier
+    evicted: ByTier
     offloaded: int
     written: int
     promoted: int

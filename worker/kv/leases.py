@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, NamedTuple
 
-from worker.kv.accounts import Account, Accounts, Tally
+from worker.kv.accounts import Account, Accounts, ByTier, Outcome, Tally
 from worker.kv.cover import Block, Cover, Lease, Term
 
 MAX_PRIORITY = 100
 DEFAULT_PRIORITY = 35
-NO_BUDGETS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,11 @@ class LeaseBook(Generic[Block]):
                 one tag could bury a prefix that others keep coming back to.
     session     The next lease of the same tag and session takes the place of the last. "" is no session: such leases
                 stand beside each other, and end by time or by drop_blocks.
-    budget      blocks under lease by tag, each counted once. The shallowest are granted first, and nothing deeper than
-                the first refusal: a prefix is of no use without its beginning.
+    budget      blocks under lease by tag and tier, each counted once, where it is held. A tag that asks for more gives
+                up older leases of its own, whole, of no higher priority: first the lowest, then the oldest. (When the
+                newest was refused instead, sessions that had gone quiet kept what those at work needed, and leases
+                lowered the hit rate.) What does not fit even then is refused: the shallowest blocks are granted first,
+                and nothing deeper than the first refusal, since a prefix is of no use without its beginning.
 
     Blocks are opaque keys. One without a lease costs nothing, except that one left below the default keeps its entry
     until it is used or forgotten. Every operation is O(log n) amortised for each block that it names or ends. Only the
@@ -66,30 +68,32 @@ class LeaseBook(Generic[Block]):
     def __init__(
         self,
         clock: Callable[[], float],
+        tier_of: Callable[[Block], int],
         *,
-        budget_blocks: int,
-        budgets: Mapping[str, int] = NO_BUDGETS,
+        budget: ByTier,
         default_priority: int = DEFAULT_PRIORITY,
         claims_per_block: int = 64,
         max_tags: int = 256,
     ) -> None:
-        """budget_blocks holds for each tag that budgets does not name; max_tags have counters of their own.
+        """tier_of says where a block is held; `moved` tells when that changes. The budget is that of each tag; max_tags
+        have counters of their own.
 
         claims_per_block bounds how many leases of one tag are remembered on one block, the strongest. A prompt that is
         always in use is never released, and would collect the leases of every session that ever ended without a word.
         """
         if not 0 <= default_priority <= MAX_PRIORITY or claims_per_block < 1:
             raise ValueError("the default priority is out of range, or no lease may cover a block")
-        self._clock = clock
+        self._clock, self._tier_of = clock, tier_of
         self._default = default_priority
         self._claims_per_block = claims_per_block
-        self._accounts: Accounts[Block] = Accounts(budget_blocks, budgets, max_tags)
+        self._accounts: Accounts[Block] = Accounts(budget, max_tags)
         self._covers: dict[Block, Cover[Block]] = {}
         self._moved: dict[Block, int] = {}  # blocks to report, with their priority at the last report
         self._event = 0
         # The blocks of a sequence are released together and mostly on the same terms: a timer is for all of them.
         self._rings: list[float] = []
         self._timers: dict[float, list[Cover[Block]]] = {}
+        self._last_due = math.inf
         self._armed = 0
 
     def __len__(self) -> int:
@@ -105,18 +109,16 @@ class LeaseBook(Generic[Block]):
         after     `due` names every block whose priority has changed, also those that only the last lease covered.
         """
         self._advance()
-        ranges = list(ranges)
+        ranges = [part for part in ranges if part.blocks]
         touched = self._drop(self._session(tag, session))
         account = self._accounts.open(tag)
-        lease: Lease[Block] = Lease(tag, session, self._event)
-        admitted = list(self._admit(account, lease, ranges))
-        refused = sum(len(part.blocks) for part in ranges) - len(admitted)
-        account.tally.refused += refused
-        if session and lease.claims:
+        lease: Lease[Block] = Lease(tag, session, self._event, max((part.priority for part in ranges), default=0))
+        admitted, displaced = self._admit(account, lease, ranges)
+        if session and any(lease.live):
             account.sessions[session] = lease
         self._accounts.close(tag)
-        self._settle_all(touched + admitted)
-        return Granted(len(set(admitted)), refused)
+        self._settle_all(touched + displaced + admitted)
+        return Granted(len(set(admitted)), sum(len(part.blocks) for part in ranges) - len(admitted))
 
     def priority(self, block: Block) -> int:
         """The effective priority of a block now, 0-100; the default for one that no lease has touched."""
@@ -153,22 +155,39 @@ class LeaseBook(Generic[Block]):
         """The session has ended: its lease ends. Returns how many blocks it covered."""
         self._advance()
         dropped = self._drop(self._session(tag, session))
+        self._accounts.close(tag)
         self._settle_all(dropped)
         return len(dropped)
 
     def drop_blocks(self, tag: str, blocks: Iterable[Block]) -> int:
         """The tag has no more use for these blocks: all its leases on them end. Returns how many blocks had one."""
         self._advance()
-        dropped: list[Cover[Block]] = []
-        for block in blocks:
-            account, cover = self._accounts.by_tag.get(tag), self._covers.get(block)
-            if account is None or cover is None or cover not in account.covers:
-                continue
-            for term in list(account.covers[cover]):
-                self._end(cover, term)
-            dropped.append(cover)
+        covers = [cover for block in blocks if (cover := self._covers.get(block)) is not None]
+        dropped = [cover for cover in covers if cover.of(tag)]
+        for cover in dropped:
+            for term in cover.of(tag):
+                self._end(cover, term, "kept")
+        self._accounts.close(tag)
         self._settle_all(dropped)
         return len(dropped)
+
+    def moved(self, block: Block) -> None:
+        """The block is held on another tier now, whose budget its leases need from here on: who has none left there
+        gives up older leases, or this one."""
+        self._advance()
+        cover = self._covers.get(block)
+        if cover is None or cover.tier == (tier := self._tier_of(block)):
+            return
+        before, cover.tier = cover.tier, tier
+        touched = [cover]
+        for tag, terms in cover.by_tag().items():
+            account = self._accounts.by_tag[tag]
+            for term in terms:
+                account.transfer(term.lease, before, tier, block=term is terms[0])
+            while account.is_over(tier):
+                touched += self._make_way(account, cover, tag)
+            self._accounts.close(tag)
+        self._settle_all(touched)
 
     def forgotten(self, block: Block) -> None:
         """The block has left memory, which a move between tiers is not. Leases that covered it are broken, except those
@@ -179,8 +198,10 @@ class LeaseBook(Generic[Block]):
         if cover is None:
             return
         cover.due = math.inf
-        for term in cover.terms():
-            self._end(cover, term, kept=cover.used > term.lease.born)
+        for tag, terms in cover.by_tag().items():
+            for term in terms:
+                self._end(cover, term, "broken")
+            self._accounts.close(tag)
 
     def tallies(self) -> Mapping[str, Tally]:
         """The counters by tag as of now, to be read and not kept; tags beyond max_tags share those of OTHER."""
@@ -191,25 +212,39 @@ class LeaseBook(Generic[Block]):
         """The books; RuntimeError when they do not balance. For tests, and when idle."""
         self._accounts.check()
         held: dict[Cover[Block], list[Term[Block]]] = {}
-        for account in self._accounts.by_tag.values():
-            for cover, terms in account.covers.items():
-                held.setdefault(cover, []).extend(terms)
+        for lease in [lease for account in self._accounts.by_tag.values() for lease in account.leases()]:
+            claims = [(cover, term) for term in lease.terms for cover in term.covers if cover.holds(term)]
+            if len(claims) != sum(lease.live):
+                raise RuntimeError("leases: a block is not covered as the accounts say")
+            for cover, term in claims:
+                held.setdefault(cover, []).append(term)
         if not held.keys() <= set(self._covers.values()):
             raise RuntimeError("leases: an account leases a block that the book does not know")
         for cover in self._covers.values():
             self._check_cover(cover, held.get(cover, []))
+        self._check_charges()
         if self._armed != sum(len(covers) for covers in self._timers.values()):
             raise RuntimeError("leases: the number of timers is wrong")
 
+    def _check_charges(self) -> None:
+        charged: dict[str, list[int]] = {tag: [0, 0, 0] for tag in self._accounts.by_tag}
+        for cover in self._covers.values():
+            if cover.tier != self._tier_of(cover.block):
+                raise RuntimeError("leases: a block moved and the book was not told")
+            for tag in cover.by_tag():
+                charged.setdefault(tag, [0, 0, 0])[cover.tier] += 1
+        if charged != {tag: account.leased for tag, account in self._accounts.by_tag.items()}:
+            raise RuntimeError("leases: blocks are charged to other tiers than they are on")
+
     def _check_cover(self, cover: Cover[Block], held: list[Term[Block]]) -> None:
-        priorities = [term.priority for term in held]
-        if {level: priorities.count(level) for level in priorities} != cover.levels:
+        on_it = [term for terms in cover.by_tag().values() for term in terms]
+        if sorted(map(id, held)) != sorted(map(id, on_it)):
             raise RuntimeError("leases: a block is not covered as the accounts say")
-        if sorted(map(id, held)) != sorted(map(id, cover.terms())):
-            raise RuntimeError("leases: a lease on a block does not wait for its end")
         if cover.priority != cover.effective(self._default) or not (held or cover.priority < self._default):
             raise RuntimeError("leases: a priority is not settled, or an entry serves nothing")
         soonest = cover.soonest()
+        if held and (soonest is None or min(held) < soonest):
+            raise RuntimeError("leases: a lease on a block does not wait for its end")
         if soonest is None or cover.released is None or math.isinf(soonest.ttl):
             return
         if cover.due > cover.released + soonest.ttl or cover not in self._timers.get(cover.due, []):
@@ -225,43 +260,68 @@ class LeaseBook(Generic[Block]):
 
     def _admit(
         self, account: Account[Block], lease: Lease[Block], ranges: Sequence[LeaseRange[Block]]
-    ) -> Iterable[Cover[Block]]:
-        """Claims the blocks in order, each as it is asked for, up to the first one that the budget refuses."""
+    ) -> tuple[list[Cover[Block]], list[Cover[Block]]]:
+        """Claims the blocks in order, up to the first one that finds no room. Returns what was claimed, and what older
+        leases gave up for it; both are still to be settled."""
+        admitted: list[Cover[Block]] = []
+        displaced: list[Cover[Block]] = []
         for part in ranges:
             term = Term(lease, part.priority, part.ttl)
+            lease.terms.append(term)
             for block in part.blocks:
-                cover = self._covers.get(block)
-                if not account.admits(cover):
-                    return
-                if cover is None:
-                    cover = self._covers[block] = Cover(block, self._default)
-                if cover not in lease.claims:
-                    self._claim(account, cover, term)
-                yield cover
+                cover = self._covers.get(block) or Cover(block, self._tier_of(block), self._default)
+                while not account.has_room(cover.tier) and not cover.of(lease.tag):
+                    old = account.first_to_go(cover.tier, term)
+                    if old is None:
+                        account.tally.refused[cover.tier] += sum(len(each.blocks) for each in ranges) - len(admitted)
+                        return admitted, displaced
+                    displaced += self._drop(old, "displaced")
+                self._covers[block] = cover
+                self._claim(account, cover, term)
+                admitted.append(cover)
+        return admitted, displaced
+
+    def _make_way(self, account: Account[Block], cover: Cover[Block], tag: str) -> list[Cover[Block]]:
+        """For a block that has come to a tier where its tag has too many: an older lease goes, or else those on it.
+        Returns the blocks that are still to be settled."""
+        terms = cover.of(tag)
+        old = account.first_to_go(cover.tier, max(terms, key=lambda term: term.strength))
+        if old is not None:
+            return self._drop(old, "displaced")
+        for term in terms:
+            self._end(cover, term, "displaced")
+        return []
 
     def _claim(self, account: Account[Block], cover: Cover[Block], term: Term[Block]) -> None:
-        account.add(cover, term)
+        own = cover.of(term.lease.tag)
+        if any(one.lease is term.lease for one in own):
+            return
         cover.add(term)
+        term.covers.append(cover)
+        account.charge(term.lease, cover.tier, block=not own)
         cover.released, cover.due = None, math.inf
         if term.priority < self._default:
             cover.lowered = self._event
-        own = account.covers[cover]
-        if len(own) > self._claims_per_block:
-            self._end(cover, min(own, key=lambda one: one.strength))
+        if len(own) >= self._claims_per_block:
+            self._end(cover, min([*own, term], key=lambda one: one.strength), "kept")
 
-    def _drop(self, lease: Lease[Block] | None) -> list[Cover[Block]]:
+    def _drop(self, lease: Lease[Block] | None, outcome: Outcome = "kept") -> list[Cover[Block]]:
         """Ends a lease; the blocks that it covered are still to be settled."""
-        claims = [] if lease is None else list(lease.claims.items())
-        for cover, term in claims:
-            self._end(cover, term)
-        return [cover for cover, _ in claims]
+        dropped: list[Cover[Block]] = []
+        for term in lease.terms if lease is not None else ():
+            for cover in term.covers:
+                if cover.holds(term):
+                    self._end(cover, term, outcome)
+                    dropped.append(cover)
+        return dropped
 
-    def _end(self, cover: Cover[Block], term: Term[Block], *, kept: bool = True) -> None:
+    def _end(self, cover: Cover[Block], term: Term[Block], outcome: Outcome) -> None:
         """One lease on one block ends. The block is still to be settled, so that its successor can take over first."""
-        tag = term.lease.tag
-        self._accounts.by_tag[tag].remove(cover, term, kept=kept)
-        self._accounts.close(tag)
+        served = cover.used > term.lease.born
         cover.remove(term)
+        last = not cover.of(term.lease.tag)
+        account = self._accounts.by_tag[term.lease.tag]
+        account.credit(term.lease, cover.tier, block=last, outcome="kept" if served else outcome)
 
     def _settle_all(self, covers: Iterable[Cover[Block]]) -> None:
         for cover in dict.fromkeys(covers):
@@ -272,7 +332,7 @@ class LeaseBook(Generic[Block]):
         before, cover.priority = cover.priority, cover.effective(self._default)
         if cover.priority != before:
             self._moved.setdefault(cover.block, before)
-        if not cover.levels and cover.priority == self._default:
+        if cover.terms is None and cover.priority == self._default:
             cover.due = math.inf
             del self._covers[cover.block]
 
@@ -295,7 +355,8 @@ class LeaseBook(Generic[Block]):
         assert cover.released is not None
         term = cover.soonest()
         while term is not None and cover.released + term.ttl <= now:
-            self._end(cover, term)
+            self._end(cover, term, "kept")
+            self._accounts.close(term.lease.tag)
             self._settle(cover)
             term = cover.soonest()
         self._arm(cover)
@@ -305,7 +366,10 @@ class LeaseBook(Generic[Block]):
         term = cover.soonest()
         if term is None or cover.released is None or math.isinf(term.ttl):
             return
-        cover.due = cover.released + term.ttl
+        due = cover.released + term.ttl
+        if due != self._last_due:
+            self._last_due = due
+        cover.due = self._last_due  # one number for all that are released together
         if cover.due not in self._timers:
             heapq.heappush(self._rings, cover.due)
             self._timers[cover.due] = []

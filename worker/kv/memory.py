@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cacheplane.identity import TOKEN_BYTES, Span, block_hash
 from cacheplane.wire import Event, SnapshotBlock, Tier
+from worker.kv.accounts import ByTier
 from worker.kv.disk import DiskTier
 from worker.kv.edges import Tokens, edge_at
 from worker.kv.events import EventLog
@@ -17,7 +18,7 @@ from worker.kv.layout import Layout
 from worker.kv.leases import DEFAULT_PRIORITY, LeaseBook, LeaseRange
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
 from worker.kv.reuse import Reuse
-from worker.kv.tiers import Tiers
+from worker.kv.tiers import Tiers, home_of
 from worker.wire import Retention
 
 
@@ -28,7 +29,9 @@ class KVLimits:
     host_bytes, disk_bytes   0 switches a tier off
     folder, fingerprint      where the disk tier lives, and whose KV it holds
     gate                     effective priority from which a block is copied down when its last copy would go
-    lease_blocks             blocks that one tag may have under lease
+    lease_blocks             blocks that one tag may have under lease on the device; None for half of it
+    lease_host_blocks        the same on host
+    lease_disk_blocks        the same on disk
     """
 
     host_bytes: int = 0
@@ -36,7 +39,15 @@ class KVLimits:
     folder: Path = Path()
     fingerprint: str = ""
     gate: int = 20
-    lease_blocks: int = 1024
+    lease_blocks: int | None = None
+    lease_host_blocks: int | None = None
+    lease_disk_blocks: int | None = None
+
+    def lease_budget(self, device: int, host: int, disk: int) -> ByTier:
+        """Of tiers that hold so many blocks."""
+        asked = (self.lease_blocks, self.lease_host_blocks, self.lease_disk_blocks)
+        given = zip(asked, (device, host, disk), strict=True)
+        return ByTier(*(held // 2 if blocks is None else blocks for blocks, held in given))
 
 
 class KVMemory:
@@ -59,15 +70,15 @@ class KVMemory:
         limits = limits or KVLimits()
         self.layout, self.pool, self.slots = layout, layout.pool, layout.slots
         self.tree = RadixTree()
-        self.leases: LeaseBook[Node] = LeaseBook(
-            clock, budget_blocks=limits.lease_blocks, default_priority=DEFAULT_PRIORITY
-        )
         self._events = EventLog(layout.block_size)
+        host = HostTier(layout.shape, layout.block_size, limits.host_bytes)
         disk = DiskTier(limits.folder, layout.shape, layout.block_size, limits.disk_bytes, limits.fingerprint)
+        budget = limits.lease_budget(self.pool.total, host.total, disk.capacity)
+        self.leases: LeaseBook[Node] = LeaseBook(clock, home_of, budget=budget, default_priority=DEFAULT_PRIORITY)
         self.tiers = Tiers(
             self.tree,
             layout,
-            HostTier(layout.shape, layout.block_size, limits.host_bytes),
+            host,
             disk,
             self.leases,
             self._events,
@@ -176,14 +187,20 @@ class KVMemory:
     def figures(self) -> KVFigures:
         """For metrics."""
         tiers, moves = self.tiers, self.tiers.moves
+        host, disk = tiers.host, tiers.disk
+        unit = self.layout.shape.bytes_per_token * self.block_size
+        device = self.pool.total - self.pool.free
+        tallies = self.leases.tallies().items()
         return KVFigures(
-            host_blocks=tiers.host.total - tiers.host.free,
-            disk_blocks=tiers.disk.bytes_used // tiers.disk.file_bytes,
+            blocks=ByTier(device, host.total - host.free, disk.bytes_used // disk.file_bytes),
+            bytes=ByTier(device * unit, host.bytes_used, disk.bytes_used),
+            capacity=ByTier(self.pool.total * unit, host.total * unit, disk.capacity * disk.file_bytes),
+            evicted=ByTier(moves.device_evicted, moves.host_evicted, disk.counters.evicted),
             offloaded=moves.offloaded,
             written=moves.written,
             promoted=moves.promoted,
             lost=moves.lost,
-            leases={tag: replace(tally) for tag, tally in self.leases.tallies().items()},
+            leases={tag: replace(one, refused=[*one.refused], leased=[*one.leased]) for tag, one in tallies},
         )
 
     def check(self) -> None:

@@ -17,12 +17,17 @@ from worker.kv.record import DiskRecord
 
 @dataclass(slots=True)
 class Moves:
-    """Blocks that went from one tier to the next since the start, and those that left memory for good."""
+    """Blocks that went from one tier to the next since the start, and those that left memory for good.
+
+    device_evicted, host_evicted   left the tier for want of room, whether there was another copy or not
+    """
 
     offloaded: int = 0
     written: int = 0
     promoted: int = 0
     lost: int = 0
+    device_evicted: int = 0
+    host_evicted: int = 0
 
 
 class Tiers:
@@ -81,6 +86,7 @@ class Tiers:
             assert node.parent is not None
             node.parent.device_children += 1
             self._events.stored(node, Tier.DEVICE)
+            self.leases.moved(node)
             self.offer(node)
         return True
 
@@ -106,8 +112,7 @@ class Tiers:
         self._writing = still
         for digest in dropped:
             self._dropped(digest)
-        for node in self.leases.due():
-            self.offer(node)
+        self._reoffer()
 
     def adopt(self, records: list[DiskRecord]) -> None:
         """Takes over what an earlier run left on disk; records come parents first."""
@@ -149,15 +154,22 @@ class Tiers:
 
     def _evict_device(self) -> bool:
         """Frees one device block; False when nobody can go."""
+        self._reoffer()
         node = self._device_queue.take()
         if node is None:
             return False
         reason = "evicted"
         if node.host == NOWHERE and node.disk == OnDisk.ABSENT and self.leases.priority(node) >= self._gate:
             reason = "offloaded" if self._to_host(node) or self._to_disk(node) else reason
+        self.moves.device_evicted += 1
         self._leave_device(node, reason)
         self._settle(node)
         return True
+
+    def _reoffer(self) -> None:
+        """Offers the blocks anew whose priority has changed: at their old place in a queue they are not seen."""
+        for node in self.leases.due():
+            self.offer(node)
 
     def _rank(self, node: Node) -> Rank:
         return self.leases.priority(node), node.last_used
@@ -186,11 +198,13 @@ class Tiers:
         return True
 
     def _evict_host(self) -> bool:
+        self._reoffer()
         node = self._host_queue.take()
         if node is None:
             return False
         if node.block == NOWHERE and node.disk == OnDisk.ABSENT and self.leases.priority(node) >= self._gate:
             self._to_disk(node)
+        self.moves.host_evicted += 1
         self._leave_host(node, "offloaded" if node.disk != OnDisk.ABSENT else "evicted")
         self._settle(node)
         return True
@@ -257,11 +271,15 @@ class Tiers:
         self._host_queue.offer(node.parent)
 
     def _settle(self, node: Node) -> None:
-        """Forgets a node that no tier has any more, unless a sequence stands on it: then it goes when that ends."""
-        if not node.resident and not node.users and node.parent is not None:
+        """A copy of the node is gone. After its last one it is forgotten, unless a sequence stands on it: then it goes
+        when that ends."""
+        if node.resident:
+            self.leases.moved(node)
+        elif not node.users and node.parent is not None:
             self.forget(node, "orphaned")
 
     def _forget_one(self, node: Node, reason: str) -> None:
+        self.leases.forgotten(node)
         if node.block != NOWHERE:
             self._leave_device(node, reason)
         if node.host != NOWHERE:
@@ -273,8 +291,14 @@ class Tiers:
             self.disk.remove(node.digest)
             node.disk = OnDisk.ABSENT
         self.moves.lost += 1
-        self.leases.forgotten(node)
         self._tree.remove(node)
+
+
+def home_of(node: Node) -> Tier:
+    """The fastest tier that has the node's KV, whose budget its leases are charged to."""
+    if node.block != NOWHERE:
+        return Tier.DEVICE
+    return Tier.HOST if node.host != NOWHERE else Tier.DISK
 
 
 def record_of(node: Node) -> DiskRecord:

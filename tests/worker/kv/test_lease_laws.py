@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from worker.kv.accounts import OTHER, Tally
+from worker.kv.accounts import OTHER, ByTier, Tally
 from worker.kv.leases import Granted, LeaseBook, LeaseRange
 
 DEFAULT = 35
-BUDGET = 4
+BUDGET = ByTier(device=4, host=2, disk=1)
 PER_BLOCK = 2
 BLOCKS = range(7)
 TAGS = ["acme", "globex", "initech"]
@@ -30,8 +30,10 @@ class Clock:
 
 @dataclass(eq=False, slots=True)
 class Claim:
-    """One lease on one block."""
+    """One lease on one block. turn: which grant it comes from; high: the highest priority of that one."""
 
+    turn: int
+    high: int
     tag: str
     session: str
     block: int
@@ -51,17 +53,46 @@ class Fact:
 
 @dataclass
 class Model:
-    """One flat list of claims, searched from end to end."""
+    """One flat list of claims, searched from end to end.
+
+    where      tier by block
+    arrived    when a turn's first claim came to a tier, by turn and tier
+    """
 
     claims: list[Claim] = field(default_factory=list)
+    where: dict[int, int] = field(default_factory=lambda: dict.fromkeys(BLOCKS, 0))
+    arrived: dict[tuple[int, int], int] = field(default_factory=dict)
+    turns: int = 0
+    arrivals: int = 0
     facts: dict[int, Fact] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)
 
     def on(self, block: int, tag: str | None = None) -> list[Claim]:
         return [claim for claim in self.claims if claim.block == block and tag in (None, claim.tag)]
 
-    def leased(self, tag: str) -> set[int]:
-        return {claim.block for claim in self.claims if claim.tag == tag}
+    def leased(self, tag: str, tier: int) -> set[int]:
+        return {claim.block for claim in self.claims if claim.tag == tag and self.where[claim.block] == tier}
+
+    def first_to_go(self, tier: int, asking: Claim) -> int | None:
+        """The turn of the same tag that makes room: no higher, the lowest, then who came first to the tier."""
+        turns = {
+            (claim.high, self.arrived[claim.turn, tier], claim.turn)
+            for claim in self.claims
+            if claim.tag == asking.tag and claim.turn != asking.turn and claim.high <= asking.priority
+            if self.where[claim.block] == tier
+        }
+        return min(turns)[2] if turns else None
+
+    def displace(self, turn: int) -> None:
+        for claim in [claim for claim in self.claims if claim.turn == turn]:
+            self.end(claim, "displaced")
+
+    def note_arrivals(self) -> None:
+        present = dict.fromkeys((claim.turn, self.where[claim.block]) for claim in self.claims)
+        self.arrived = {key: at for key, at in self.arrived.items() if key in present}
+        for key in present:
+            self.arrivals += 1
+            self.arrived.setdefault(key, self.arrivals)
 
     def tally(self, tag: str) -> Tally:
         return self.tallies.setdefault(tag if tag in NAMED else OTHER, Tally())
@@ -70,10 +101,12 @@ class Model:
         released = self.facts[claim.block].released
         return math.inf if released is None else released + claim.ttl
 
-    def end(self, claim: Claim, *, kept: bool = True) -> None:
+    def end(self, claim: Claim, outcome: str = "kept") -> None:
+        """A claim that has served a reuse was kept, however it ended."""
         self.claims.remove(claim)
-        self.tally(claim.tag).kept += kept
-        self.tally(claim.tag).broken += not kept
+        outcome, tally = "kept" if claim.reused else outcome, self.tally(claim.tag)
+        setattr(tally, outcome, getattr(tally, outcome) + 1)
+        self.note_arrivals()
 
     def settle(self) -> None:
         for block, fact in list(self.facts.items()):
@@ -105,10 +138,14 @@ class NaiveLeases(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.book: LeaseBook[int] = LeaseBook(
-            self.clock, budget_blocks=BUDGET, budgets={"globex": 2}, claims_per_block=PER_BLOCK, max_tags=len(NAMED)
-        )
         self.model = Model()
+        self.book: LeaseBook[int] = LeaseBook(
+            self.clock,
+            self.model.where.__getitem__,
+            budget=BUDGET,
+            claims_per_block=PER_BLOCK,
+            max_tags=len(NAMED),
+        )
         self.offered = dict.fromkeys(BLOCKS, DEFAULT)
 
     @initialize()
@@ -137,24 +174,38 @@ class NaiveLeases(RuleBasedStateMachine):
         model = self.model
         for claim in [claim for claim in model.claims if session and (claim.tag, claim.session) == (tag, session)]:
             model.end(claim)
-        asked = [(block, part) for part in ranges for block in part.blocks]
-        taken = self.within_budget(tag, [block for block, _ in asked])
-        for block, part in asked[:taken]:
-            self.claim(Claim(tag, session, block, part.priority, part.ttl))
-        model.tally(tag).refused += len(asked) - taken
+        model.turns += 1
+        model.tally(tag)
+        high = max((part.priority for part in ranges if part.blocks), default=0)
+        asked = [
+            Claim(model.turns, high, tag, session, block, part.priority, part.ttl)
+            for part in ranges
+            for block in part.blocks
+        ]
+        taken = 0
+        while taken < len(asked) and self.has_room(asked[taken]):
+            self.claim(asked[taken])
+            taken += 1
+        if taken < len(asked):
+            model.tally(tag).refused[model.where[asked[taken].block]] += len(asked) - taken
         model.settle()
         assert granted == Granted(taken, len(asked) - taken)
 
-    def within_budget(self, tag: str, blocks: list[int]) -> int:
-        """How many of these blocks fit, from the first on."""
-        leased, budget = self.model.leased(tag), 2 if tag == "globex" else BUDGET
-        fitting = [size for size in range(len(blocks) + 1) if len(leased.union(blocks[:size])) <= budget]
-        return max(fitting)
+    def has_room(self, claim: Claim) -> bool:
+        """Whether the budget has room, after older leases of the tag were given up."""
+        model, tier = self.model, self.model.where[claim.block]
+        while not model.on(claim.block, claim.tag) and len(model.leased(claim.tag, tier)) >= BUDGET[tier]:
+            old = model.first_to_go(tier, claim)
+            if old is None:
+                return False
+            model.displace(old)
+        return True
 
     def claim(self, claim: Claim) -> None:
         """The strongest claims of a tag on a block are remembered; of equal ones, the newest."""
         self.model.claims.append(claim)
         self.model.tally(claim.tag).granted += 1
+        self.model.note_arrivals()
         fact = self.model.facts.setdefault(claim.block, Fact())
         fact.released = None
         fact.spoken_for = fact.spoken_for and claim.priority >= DEFAULT
@@ -178,6 +229,23 @@ class NaiveLeases(RuleBasedStateMachine):
         for fact in [fact for block, fact in self.model.facts.items() if block in blocks and fact.released is None]:
             fact.released = self.clock.now
         self.model.pass_until(self.clock.now)
+
+    @rule(block=st.sampled_from(BLOCKS), tier=st.sampled_from([0, 1, 2]))
+    def moved(self, block: int, tier: int) -> None:
+        model = self.model
+        model.where[block] = tier
+        self.book.moved(block)
+        model.note_arrivals()
+        for tag in TAGS:
+            while len(model.leased(tag, tier)) > BUDGET[tier]:
+                own = model.on(block, tag)
+                old = model.first_to_go(tier, max(own, key=lambda one: (one.priority, one.ttl)))
+                if old is not None:
+                    model.displace(old)
+                else:
+                    for claim in own:
+                        model.end(claim, "displaced")
+        model.settle()
 
     @rule(seconds=st.sampled_from([1, 2, 4, 12]))
     def wait(self, seconds: float) -> None:
@@ -207,7 +275,7 @@ class NaiveLeases(RuleBasedStateMachine):
     def forgotten(self, block: int) -> None:
         self.book.forgotten(block)
         for claim in self.model.on(block):
-            self.model.end(claim, kept=claim.reused)
+            self.model.end(claim, "broken")
         self.model.facts.pop(block, None)
         self.offered[block] = DEFAULT
 
@@ -230,8 +298,8 @@ class NaiveLeases(RuleBasedStateMachine):
         for name, tally in self.model.tallies.items():
             tags = [tag for tag in TAGS if (tag if tag in NAMED else OTHER) == name]
             tally.live = sum(claim.tag in tags for claim in self.model.claims)
-            tally.leased = sum(len(self.model.leased(tag)) for tag in tags)
-            assert tally.granted == tally.kept + tally.broken + tally.live
+            tally.leased = [sum(len(self.model.leased(tag, tier)) for tag in tags) for tier in range(3)]
+            assert tally.granted == tally.kept + tally.displaced + tally.broken + tally.live
         assert self.book.tallies() == self.model.tallies
         self.book.check()
 
@@ -242,7 +310,7 @@ class NaiveLeases(RuleBasedStateMachine):
         self.clock.now += 1000
         assert self.book.due() == []
         assert (len(self.book), self.book._accounts.by_tag, self.book._timers, self.book._rings) == (0, {}, {}, [])
-        assert all(tally.live == tally.leased == 0 for tally in self.book.tallies().values())
+        assert all((tally.live, tally.leased) == (0, [0, 0, 0]) for tally in self.book.tallies().values())
         self.book.check()
 
 

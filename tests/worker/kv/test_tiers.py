@@ -37,7 +37,16 @@ def tiered(
     folder: Path, *, slots: int = 3, blocks: int = 3, host: int = 3, disk: int = 4, clock: Clock | None = None
 ) -> KVMemory:
     tensors = SlotLayout(SHAPE, slots=slots, context=CONTEXT, blocks=blocks, block_size=BLOCK)
-    limits = KVLimits(host * BLOCK_BYTES, disk * FILE_BYTES, folder, "tiny", gate=20, lease_blocks=8)
+    limits = KVLimits(
+        host * BLOCK_BYTES,
+        disk * FILE_BYTES,
+        folder,
+        "tiny",
+        gate=20,
+        lease_blocks=8,
+        lease_host_blocks=2,
+        lease_disk_blocks=1,
+    )
     return KVMemory(tensors, limits, clock=clock or Clock(), spoil_freed=True)
 
 
@@ -333,9 +342,9 @@ def test_the_next_turn_supersedes_the_last_and_release_ends_it(tmp_path: Path) -
     keep = Retention([RetentionRange(90, 60_000)], "agent")
     live(memory, [1] * 5, retention=keep)
     live(memory, [1] * 4 + [2] * 9, retention=keep)
-    assert memory.leases.tallies()["acme"].leased == 3
+    assert memory.leases.tallies()["acme"].leased == [3, 0, 0]
     assert memory.release("acme", "agent", array("I", [1] * 4 + [2] * 8), PUBLIC) == 3
-    assert memory.leases.tallies()["acme"].leased == 0
+    assert memory.leases.tallies()["acme"].leased == [0, 0, 0]
     for other in range(3, 6):
         live(memory, [other] * 9)
     assert live(memory, [1] * 4 + [2] * 9) == (0, 0, 0)
