@@ -12,6 +12,12 @@ front door      Namespace, BlockChain (identity); Batch, Snapshot and their code
 | stream      | StreamState: pure recovery from loss, duplication, reordering, restarts         |
 | subscriber  | Subscriber: one worker's sockets, following the stream into the index           |
 | index       | PrefixIndex: confirmed blocks by worker and tier                                |
+| blocktable  | BlockTable: the columns of the index, found by the keys of a whole prompt       |
+| keytable    | KeyTable: a hash table over numpy arrays, from keys to rows                     |
+| places      | Places: which row a block gets, those of a chain together                       |
+| holders     | Holders, HolderSets: who holds a block where, each different set kept once      |
+| roster      | Roster: workers as bits of a mask                                               |
+| overlap     | Overlap: how much of a prompt each worker holds                                 |
 | siblings    | Siblings: our own fresh decisions, never mixed with confirmed blocks            |
 | missed      | Missed: recently missed work, faded                                             |
 | parity      | Parity: predicted against delivered reuse                                       |

@@ -1,42 +1,29 @@
 """The prefix index: for each block, which workers hold it and on which tier."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cacheplane.blocktable import AT_ONCE, DEEPEST, BlockTable
+from cacheplane.holders import NOBODY, Holders, HolderSets
+from cacheplane.identity import keys_of
+from cacheplane.keytable import Keys, Rows
+from cacheplane.overlap import Overlap, overlaps
+from cacheplane.roster import Roster
 from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, Snapshot, Tier
 
 # Blocks in storage that the whole fleet shares are no worker's own: they say nothing about where to send a request.
 _TIERS: Final = (Tier.DEVICE, Tier.HOST, Tier.DISK)
 
 DEFAULT_MAX_BLOCKS: Final = 4_000_000
+BLOCKS_PER_SET: Final = 16  # of the bound; it keeps the sets of holders below 25 bytes per block
+FEW_SETS: Final = 4_096
+GIVEN_UP: Final = 16  # above the bound, at least the deepest sixteenth of a stretch goes at once
 
-KEY_BYTES: Final = 8
-
-
-def block_keys(hashes: Iterable[bytes]) -> NDArray[np.uint64]:
-    """uint64[n], 64 bits of each hash: the first eight bytes as little-endian; a shorter hash ends in zeros."""
-    return np.frombuffer(b"".join([name[:KEY_BYTES].ljust(KEY_BYTES, b"\0") for name in hashes]), "<u8")
-
-
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """The longest run of blocks from block 0 that one worker holds, split by where each is loaded from.
-
-    device, host, disk   blocks; a block on several tiers counts for the nearest
-    """
-
-    device: int = 0
-    host: int = 0
-    disk: int = 0
-
-    @property
-    def blocks(self) -> int:
-        return self.device + self.host + self.disk
+__all__ = ["DEFAULT_MAX_BLOCKS", "Overlap", "PrefixIndex"]
 
 
 class PrefixIndex:
@@ -44,56 +31,86 @@ class PrefixIndex:
 
     Before    one stream per worker, applied in order by one task; not thread-safe.
     After     apply is idempotent: storing twice or removing what is not there changes nothing.
-    Bound     at most `max_blocks` (worker, block) pairs. Above it the worker with most blocks gives up those that
-              it stored last: they are the deepest of their chains, so that what is left still matches from
-              block 0. `forgotten` counts them. A forgotten block is a missed hit, never a false one.
+    Bound     at most `max_blocks` (worker, block) pairs. Above it the worker with most blocks gives up the deepest
+              of a stretch of rows, so that what is left still matches from block 0. And where the fleet has more
+              sets of holders than one for 16 blocks of the bound, a block keeps the worker that spoke of it last.
+              `forgotten` counts the pairs. A forgotten block is a missed hit, never a false one.
 
-    Layout: per tier a dict from hash to a bit mask of worker slots (what a look-up reads), and per worker a
-    dict from hash to a bit mask of tiers in order of storing (what makes drop and the bound exact).
+    A key is 64 bits of a block's hash: two blocks that share one cost a detour. A row of the table says which set
+    of holders a block has (`HolderSets`), so that its size does not depend on how many workers there are.
     """
 
     def __init__(self, max_blocks: int = DEFAULT_MAX_BLOCKS) -> None:
         self.max_blocks = max_blocks
         self.forgotten = 0
-        self._holders: dict[Tier, dict[bytes, int]] = {tier: {} for tier in _TIERS}
-        self._held: dict[str, dict[bytes, int]] = {}
-        self._slots: dict[str, int] = {}
-        self._names: list[str | None] = []  # by slot, None where it is free
+        self._max_sets = max(FEW_SETS, max_blocks // BLOCKS_PER_SET)
+        self._table = BlockTable(max_blocks)
+        self._sets = HolderSets()
+        self._roster = Roster()
+        self._held: Counter[str] = Counter()  # blocks by worker
         self._synced: set[str] = set()
         self._size = 0
+        self._hand = 1  # the row at which giving up goes on
 
     def __len__(self) -> int:
         """(worker, block) pairs."""
         return self._size
 
+    @property
+    def nbytes(self) -> int:
+        """Memory in use by rows and seats; the sets of holders come on top, 300 bytes each or so."""
+        return self._table.nbytes
+
     def blocks(self, worker_id: str) -> int:
         """Different blocks that a worker holds, on any tier."""
-        return len(self._held.get(worker_id, ()))
+        return self._held[worker_id]
 
     def keys(self, worker_id: str) -> NDArray[np.uint64]:
-        """uint64[n]: the key of every block that a worker holds, on any tier, in no order."""
-        return block_keys(self._held.get(worker_id, ()))
+        """The keys of all blocks that a worker holds, in no order. It looks at every row, a few ms per million."""
+        found = [self._table.keys_at(rows) for rows in self._rows_of(worker_id)]
+        return np.concatenate([np.empty(0, np.int64), *found]).view(np.uint64)
 
     def synced(self, worker_id: str) -> bool:
         """Whether the worker's stream is whole since its snapshot: a block not found is a block not held."""
         return worker_id in self._synced
+
+    def match(self, keys: NDArray[np.uint64]) -> dict[str, Overlap]:
+        """The overlap of every worker that holds at least the first block of the chain with these keys."""
+        ids = self._table.holders.take(self._table.chain(keys.view(np.int64)))
+        found: dict[str, Overlap] = {}
+        for workers, overlap in overlaps(self._runs(ids)):
+            found.update(dict.fromkeys(self._roster.named(workers), overlap))
+        return found
+
+    def _runs(self, ids: NDArray[np.uint32]) -> Iterator[tuple[int, Holders]]:
+        """(blocks in a row with the same holders, these)."""
+        start = 0
+        for last in (ids[1:] != ids[:-1]).nonzero()[0].tolist():
+            yield last + 1 - start, self._sets[ids.item(start)]
+            start = last + 1
+        if len(ids):
+            yield len(ids) - start, self._sets[ids.item(start)]
 
     def apply(self, worker_id: str, batch: Batch) -> None:
         """The events of one message, in order; the stream decides whether a message may be applied."""
         for event in batch.events:
             match event:
                 case BlockStored():
-                    self._store(worker_id, event.hashes, event.tier)
+                    self._store(worker_id, event)
                 case BlockRemoved():
-                    self._remove(worker_id, event.hashes, event.tier)
+                    self._remove(worker_id, event)
                 case AllBlocksCleared():
                     self._clear(worker_id)
 
     def replace(self, worker_id: str, snapshot: Snapshot) -> None:
         """The worker holds exactly what the snapshot lists, whatever was known before."""
         self._clear(worker_id)
-        for tier, blocks in groupby(snapshot.blocks, key=lambda block: block.tier):
-            self._store(worker_id, [block.hash for block in blocks], Tier(tier))
+        depths = _depths(snapshot)
+        for tier in _TIERS:
+            keys = _distinct(_keys([block.hash for block in snapshot.blocks if block.tier == tier]))
+            for piece in _pieces(keys):
+                deep = np.array([depths[key] for key in piece.tolist()], np.int64)
+                self._hold(worker_id, tier, piece, self._table.locate(piece)[0], deep, behind=0)
         self._synced.add(worker_id)
 
     def doubt(self, worker_id: str) -> None:
@@ -103,109 +120,128 @@ class PrefixIndex:
     def drop(self, worker_id: str) -> None:
         """The worker is gone, or holds nothing that is known."""
         self._clear(worker_id)
-        self._held.pop(worker_id, None)
         self._synced.discard(worker_id)
-        if (slot := self._slots.pop(worker_id, None)) is not None:
-            self._names[slot] = None
+        self._roster.leave(worker_id)
 
-    def match(self, hashes: Sequence[bytes]) -> dict[str, Overlap]:
-        """The overlap of every worker that holds at least the first block of the chain."""
-        counts: dict[int, list[int]] = {}
-        for masks, run in self._runs(hashes):
-            for place, mask in enumerate(masks):
-                for slot in _bits(mask):
-                    counts.setdefault(slot, [0, 0, 0])[place] += run
-        return {name: Overlap(*counts[slot]) for name, slot in self._slots.items() if slot in counts}
-
-    def _runs(self, hashes: Sequence[bytes]) -> Iterator[tuple[tuple[int, int, int], int]]:
-        """Which workers load a block from device, host, disk, and over how many blocks in a row that holds.
-
-        A worker leaves the masks at the first block that it does not hold, so neighbouring blocks mostly
-        agree, and a look-up costs one dict access per block and little per worker.
-        """
-        device, host, disk = (self._holders[tier] for tier in _TIERS)
-        alive = -1
-        masks, run = (0, 0, 0), 0
-        for key in hashes:
-            near = device.get(key, 0) & alive
-            middle = host.get(key, 0) & alive & ~near if near != alive else 0
-            far = disk.get(key, 0) & alive & ~near & ~middle if near | middle != alive else 0
-            if masks != (near, middle, far):
-                yield masks, run
-                masks, run = (near, middle, far), 0
-            alive = near | middle | far
-            if not alive:
-                return
-            run += 1
-        yield masks, run
-
-    def _store(self, worker_id: str, hashes: Sequence[bytes], tier: Tier) -> None:
-        if tier not in self._holders:
+    def _store(self, worker_id: str, event: BlockStored) -> None:
+        if event.tier not in _TIERS:
             return
-        held, bit = self._blocks_of(worker_id), 1 << self._slots[worker_id]
-        holders = self._holders[tier]
-        for key in hashes:
-            tiers = held.get(key, 0)
-            if not tiers:
-                self._size += 1
-            held[key] = tiers | 1 << tier
-            holders[key] = holders.get(key, 0) | bit
+        keys = _distinct(_keys(event.hashes))
+        parent = None if event.parent is None else _keys([event.parent])
+        for piece in _pieces(keys):
+            self._store_piece(worker_id, event.tier, piece, parent)
+            parent = piece[-1:]
+
+    def _store_piece(self, worker_id: str, tier: Tier, keys: Keys, parent: Keys | None) -> None:
+        """Blocks in chain order behind their parent, which is looked up along with them."""
+        if parent is None:
+            rows, behind, depth = self._table.locate(keys)[0], 0, 0
+        else:
+            rows = self._table.locate(np.concatenate((parent, keys)))[0]
+            behind, rows = int(rows[0]), rows[1:]
+            depth = int(self._table.depths[behind]) + 1 if behind else DEEPEST
+        self._hold(worker_id, tier, keys, rows, np.arange(depth, depth + len(keys)), behind)
+
+    def _hold(self, worker_id: str, tier: Tier, keys: Keys, rows: Rows, depths: Rows, behind: int) -> None:
+        """From now on the worker holds these blocks on this tier; `rows` is 0 where a block is new."""
+        if len(new := (rows == 0).nonzero()[0]):
+            behind = int(rows[new[0] - 1]) if new[0] else behind
+            rows[new] = self._table.enter(keys[new], depths[new], behind)
+        bit = self._roster.enrol(worker_id)
+        self._change(worker_id, rows, lambda holders: holders.having(tier, bit))
         while self._size > self.max_blocks:
-            self._forget_deepest()
+            self._give_up()
 
-    def _remove(self, worker_id: str, hashes: Sequence[bytes], tier: Tier) -> None:
-        held = self._held.get(worker_id)
-        if held is None or tier not in self._holders:
+    def _remove(self, worker_id: str, event: BlockRemoved) -> None:
+        if event.tier not in _TIERS or not (bit := self._roster.bit(worker_id)):
             return
-        bit = 1 << self._slots[worker_id]
-        for key in hashes:
-            tiers = held.get(key, 0)
-            if not tiers >> tier & 1:
-                continue
-            self._take_bit(tier, key, bit)
-            if tiers := tiers & ~(1 << tier):
-                held[key] = tiers
-            else:
-                del held[key]
-                self._size -= 1
+        rows, seats = self._table.locate(_distinct(_keys(event.hashes)))
+        known = rows.nonzero()[0]
+        self._release(worker_id, rows[known], seats[known], lambda holders: holders.lacking(event.tier, bit))
 
     def _clear(self, worker_id: str) -> None:
-        held = self._held.get(worker_id)
-        while held:
-            self._forget_last(worker_id, held)
+        bit = self._roster.bit(worker_id)
+        for rows in self._rows_of(worker_id):
+            self._release_rows(worker_id, rows, bit)
 
-    def _forget_deepest(self) -> None:
-        worker_id = max(self._held, key=lambda name: (len(self._held[name]), name))
-        self._forget_last(worker_id, self._held[worker_id])
-        self.forgotten += 1
+    def _release_rows(self, worker_id: str, rows: Rows, bit: int) -> None:
+        seats = self._table.locate(self._table.keys_at(rows))[1]
+        self._release(worker_id, rows, seats, lambda holders: holders.without(bit))
 
-    def _forget_last(self, worker_id: str, held: dict[bytes, int]) -> None:
-        key, tiers = held.popitem()
-        self._size -= 1
-        for tier in _TIERS:
-            if tiers >> tier & 1:
-                self._take_bit(tier, key, 1 << self._slots[worker_id])
+    def _release(self, worker_id: str, rows: Rows, seats: Rows, change: Callable[[Holders], Holders]) -> None:
+        """Change holders of blocks, and forget the blocks that nobody holds any more."""
+        self._change(worker_id, rows, change)
+        free = (self._table.holders.take(rows) == NOBODY).nonzero()[0]
+        if len(free):
+            self._table.erase(rows[free], seats[free])
 
-    def _take_bit(self, tier: Tier, key: bytes, bit: int) -> None:
-        holders = self._holders[tier]
-        if left := holders[key] & ~bit:
-            holders[key] = left
-        else:
-            del holders[key]
+    def _change(self, worker_id: str, rows: Rows, change: Callable[[Holders], Holders]) -> None:
+        """Change the holders of blocks as far as they concern one worker; blocks in a row mostly have the same."""
+        ids = self._table.holders.take(rows).tolist()
+        counts = {ids[0]: len(ids)} if ids and ids.count(ids[0]) == len(ids) else Counter(ids)
+        changed = {id_: self._changed(worker_id, id_, count, change) for id_, count in counts.items()}
+        if len(changed) == 1:
+            self._table.holders[rows] = changed[ids[0]]
+        elif changed:
+            self._table.holders[rows] = [changed[id_] for id_ in ids]
 
-    def _blocks_of(self, worker_id: str) -> dict[bytes, int]:
-        """What the worker holds; a new worker takes the lowest free slot, so masks stay short."""
-        if worker_id not in self._slots:
-            if None not in self._names:
-                self._names.append(None)
-            slot = self._names.index(None)
-            self._names[slot] = worker_id
-            self._slots[worker_id] = slot
-        return self._held.setdefault(worker_id, {})
+    def _changed(self, worker_id: str, id_: int, count: int, change: Callable[[Holders], Holders]) -> int:
+        """The id of a changed set, for so many blocks that had the set `id_`."""
+        before = self._sets[id_]
+        after = change(before)
+        if after not in self._sets and len(self._sets) >= self._max_sets:
+            bit = self._roster.bit(worker_id)
+            after = after.only(bit)
+            for other in self._roster.named(before.anywhere & ~bit):
+                self.forgotten += count
+                self._count(other, -count)
+        bit = self._roster.bit(worker_id)
+        self._count(worker_id, count * (bool(after.anywhere & bit) - bool(before.anywhere & bit)))
+        return self._sets.move(id_, after, count)
+
+    def _count(self, worker_id: str, blocks: int) -> None:
+        self._held[worker_id] += blocks
+        self._size += blocks
+
+    def _rows_of(self, worker_id: str) -> Iterator[Rows]:
+        """The rows of all blocks that a worker holds, stretch by stretch."""
+        left, start = self._held[worker_id], 1
+        wanted = self._sets.having(self._roster.bit(worker_id))
+        while left:
+            rows, start = self._table.scan(wanted, start)
+            left -= len(rows)
+            yield rows
+
+    def _give_up(self) -> None:
+        """Above the bound: the worker with most blocks gives up the deepest in the next stretch of rows."""
+        worker_id = max(self._held, key=lambda name: (self._held[name], name))
+        bit = self._roster.bit(worker_id)
+        rows, self._hand = self._table.scan(self._sets.having(bit), self._hand)
+        count = min(len(rows), max(self._size - self.max_blocks, len(rows) // GIVEN_UP))
+        deepest = np.argsort(self._table.depths.take(rows), kind="stable")[len(rows) - count :]
+        self.forgotten += count
+        self._release_rows(worker_id, rows[deepest], bit)
 
 
-def _bits(mask: int) -> Iterator[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+def _keys(hashes: Sequence[bytes]) -> Keys:
+    """As the table takes them: NumPy indexes and shifts signed words."""
+    return keys_of(hashes).view(np.int64)
+
+
+def _distinct(keys: Keys) -> Keys:
+    listed = keys.tolist()
+    return keys if len(set(listed)) == len(listed) else np.array(list(dict.fromkeys(listed)), np.int64)
+
+
+def _pieces(keys: Keys) -> Iterator[Keys]:
+    return (keys[first : first + AT_ONCE] for first in range(0, len(keys), AT_ONCE))
+
+
+def _depths(snapshot: Snapshot) -> dict[int, int]:
+    """Blocks before each block, by key."""
+    depths: dict[int, int] = {}
+    keys = _keys([block.hash for block in snapshot.blocks]).tolist()
+    parents = _keys([block.parent or block.hash for block in snapshot.blocks]).tolist()
+    for block, key, parent in zip(snapshot.blocks, keys, parents, strict=True):
+        depths[key] = 0 if block.parent is None else depths.get(parent, DEEPEST) + 1
+    return depths

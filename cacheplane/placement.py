@@ -142,7 +142,7 @@ class Placement:
         now = self._clock()
         ready = self._fleet.ready(model, now)
         request = _Request(chain, prompt_tokens)
-        overlaps = self._index.match(chain.hashes)
+        overlaps = self._index.match(chain.keys)
         sent = self._siblings.match(chain.hashes, now)
         options = sorted(
             (

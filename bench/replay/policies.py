@@ -84,7 +84,7 @@ class Indexed(Policy):
 
     def overlaps(self, request: Request) -> dict[int, int]:
         """Blocks that each worker holds of a prompt, from the first on; workers with none are left out."""
-        return {self._numbers[name]: overlap.blocks for name, overlap in self.index.match(request.chain.hashes).items()}
+        return {self._numbers[name]: overlap.blocks for name, overlap in self.index.match(request.chain.keys).items()}
 
 
 class LongestOverlap(Indexed):

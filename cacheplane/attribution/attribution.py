@@ -20,7 +20,7 @@ from cacheplane.attribution.sketch import MAX_SEGMENTS, Origin, Sketch, sketch
 from cacheplane.attribution.strangers import Strangers
 from cacheplane.fleet import Fleet, WorkerState
 from cacheplane.identity import BlockChain, Namespace
-from cacheplane.index import PrefixIndex, block_keys
+from cacheplane.index import PrefixIndex
 
 _REASONS: Final = {
     Cause.EVICTED: Reason.EVICTED,
@@ -95,7 +95,7 @@ class Attribution:
         ]
         if not away:
             return Outlook(predicted, available)
-        overlaps = self._index.match(chain.hashes)
+        overlaps = self._index.match(chain.keys)
         blocks = max((overlaps[worker].blocks for worker in away if worker in overlaps), default=0)
         return Outlook(predicted, available, blocks * chain.block_size)
 
@@ -128,7 +128,7 @@ class Attribution:
     def _departed(self, stairs: Stairs, chain: BlockChain, end: int) -> Reason | None:
         """Blocks that are known to have left, and those before them; returns how the last of them did."""
         first = stairs.at // chain.block_size
-        causes = self._departures.causes(block_keys(chain.hashes[first : end // chain.block_size]))
+        causes = self._departures.causes(chain.keys[first : end // chain.block_size])
         known = np.flatnonzero(causes)
         if not len(known):
             return None

@@ -6,7 +6,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cacheplane.index import PrefixIndex, block_keys
+from cacheplane.identity import keys_of
+from cacheplane.index import PrefixIndex
 from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, Snapshot, Tier
 
 Keys = NDArray[np.uint64]
@@ -47,14 +48,14 @@ class Departures:
             match event:
                 case BlockRemoved():
                     dropped = event.tier is not Tier.DEVICE and event.reason != CLEARED
-                    self._note(block_keys(event.hashes), Cause.TIER_DROPPED if dropped else Cause.EVICTED)
+                    self._note(keys_of(event.hashes), Cause.TIER_DROPPED if dropped else Cause.EVICTED)
                 case AllBlocksCleared():
                     self._note(self._index.keys(worker_id), Cause.EVICTED)
         self._index.apply(worker_id, batch)
 
     def replace(self, worker_id: str, snapshot: Snapshot) -> None:
         """What the snapshot no longer lists left while nobody was listening."""
-        left = np.setdiff1d(self._index.keys(worker_id), block_keys([block.hash for block in snapshot.blocks]))
+        left = np.setdiff1d(self._index.keys(worker_id), keys_of([block.hash for block in snapshot.blocks]))
         self._note(left, Cause.EVICTED)
         self._index.replace(worker_id, snapshot)
 

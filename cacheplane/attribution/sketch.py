@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cacheplane.attribution.marks import Mark, Segment
 from cacheplane.attribution.reasons import Part
-from cacheplane.index import block_keys
+from cacheplane.identity import keys_of
 
 Keys = NDArray[np.uint64]
 
@@ -100,7 +100,7 @@ def sketch(
         origin,
         prompt_tokens,
         block_size,
-        block_keys(content[:MAX_BLOCKS]),
+        keys_of(content[:MAX_BLOCKS]),
         marks,
         tuple(segment.start for segment in segments),
         tuple(ends),

@@ -2,12 +2,13 @@
 
 import struct
 
+import numpy as np
 import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cacheplane.identity import BlockChain, Namespace, Scope, Span, block_hash, derive_salt, pack_tokens
+from cacheplane.identity import BlockChain, Namespace, Scope, Span, block_hash, derive_salt, keys_of, pack_tokens
 
 SECRET = b"an installation's master secret."
 ACME = Namespace(b"a" * 32)
@@ -70,6 +71,19 @@ def test_the_hash_is_the_documented_one() -> None:
     barrier = xxhash.xxh3_128_digest(GLOBEX.key + root + struct.pack("<16I", *second))
     assert BlockChain.of(first + second, ACME).hashes == (root, inner)
     assert BlockChain.of(first + second, [Span(0, ACME), Span(16, GLOBEX)]).hashes == (root, barrier)
+
+
+@given(tokens)
+def test_a_key_is_the_first_half_of_a_hash(ids: list[int]) -> None:
+    chain = BlockChain.of(ids, ACME, 4)
+    assert chain.keys.tolist() == [int.from_bytes(name[:8], "little") for name in chain.hashes]
+    assert chain.keys is chain.keys
+    assert chain.keys.dtype == np.uint64
+
+
+def test_hashes_of_any_length_have_keys_and_no_key_is_zero() -> None:
+    assert keys_of([b"\1" + bytes(7), b"\2" + bytes(31), b"\3", bytes(16)]).tolist() == [1, 2, 3, 1]
+    assert keys_of([]).tolist() == []
 
 
 def test_a_span_beyond_the_last_full_block_changes_nothing() -> None:

@@ -1,114 +1,93 @@
 """The index against a naive model, and its bound."""
 
-from collections.abc import Iterable
-
-from hypothesis import given
+import numpy as np
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from cacheplane import index as index_module
 from cacheplane.index import Overlap, PrefixIndex
-from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, Event, Snapshot, SnapshotBlock, Tier
+from cacheplane.wire import AllBlocksCleared, Event, Tier
+from tests.cacheplane.oracle import Model, batch, check_books, held, keys, removed, snapshot, stored
 
 WORKERS = ["w0", "w1", "w2"]
 NAMES = [bytes([value]) * 16 for value in range(8)]
-FEW = st.sampled_from(NAMES[:4])  # so that random histories meet on the same blocks
-LOCAL = (Tier.DEVICE, Tier.HOST, Tier.DISK)
+TRUNK = [b"trunk" + bytes([block]) * 11 for block in range(40)]
+CHAINS = [TRUNK[:fork] + [bytes([fork, block]) * 8 for block in range(fork, 70)] for fork in (0, 1, 16, 37)]
+
+workers = st.sampled_from(WORKERS)
+tiers = st.sampled_from(Tier)
+chains = st.sampled_from(CHAINS)
+edges = st.integers(0, 70)
+snapshots = st.lists(st.tuples(st.sampled_from(CHAINS[0] + TRUNK), tiers), max_size=60)
 
 
-def stored(*names: bytes, tier: Tier = Tier.DEVICE) -> BlockStored:
-    return BlockStored(list(names), None, 16, tier)
-
-
-def removed(*names: bytes, tier: Tier = Tier.DEVICE) -> BlockRemoved:
-    return BlockRemoved(list(names), tier)
-
-
-def batch(*events: Event) -> Batch:
-    return Batch(0.0, list(events))
-
-
-def snapshot(*blocks: tuple[bytes, Tier]) -> Snapshot:
-    return Snapshot(1, -1, 16, [SnapshotBlock(name, None, tier) for name, tier in blocks])
-
-
-class Model:
-    """What the index should know, in the plainest form: (worker, block, tier) triples."""
+class Equivalence(RuleBasedStateMachine):
+    """Any history of events, of prompts that share beginnings: the index knows what the naive model knows."""
 
     def __init__(self) -> None:
-        self.held: set[tuple[str, bytes, Tier]] = set()
+        super().__init__()
+        self.index, self.model = PrefixIndex(max_blocks=10_000), Model()
 
-    def apply(self, worker: str, events: Iterable[Event]) -> None:
-        for event in events:
-            match event:
-                case BlockStored():
-                    self.held |= {(worker, name, event.tier) for name in event.hashes}
-                case BlockRemoved():
-                    self.held -= {(worker, name, event.tier) for name in event.hashes}
-                case AllBlocksCleared():
-                    self.drop(worker)
+    @rule(worker=workers, chain=chains, start=edges, end=edges, tier=tiers)
+    def store(self, worker: str, chain: list[bytes], start: int, end: int, tier: Tier) -> None:
+        event = stored(*chain[start:end], tier=tier, parent=chain[start - 1] if start else None)
+        self.index.apply(worker, batch(event))
+        self.model.apply(worker, [event])
 
+    @rule(worker=workers, chain=chains, start=edges, end=edges, tier=tiers)
+    def remove(self, worker: str, chain: list[bytes], start: int, end: int, tier: Tier) -> None:
+        event = removed(*chain[start:end][::-1], tier=tier)
+        self.index.apply(worker, batch(event))
+        self.model.apply(worker, [event])
+
+    @rule(worker=workers, names=st.lists(st.sampled_from(TRUNK), max_size=5), tier=tiers)
+    def name_blocks_in_any_order_and_twice(self, worker: str, names: list[bytes], tier: Tier) -> None:
+        events: list[Event] = [stored(*names, tier=tier, parent=TRUNK[7]), removed(*names[1:], tier=tier)]
+        self.index.apply(worker, batch(*events))
+        self.model.apply(worker, events)
+
+    @rule(worker=workers)
+    def clear(self, worker: str) -> None:
+        self.index.apply(worker, batch(AllBlocksCleared()))
+        self.model.apply(worker, [AllBlocksCleared()])
+
+    @rule(worker=workers, blocks=snapshots)
+    def replace(self, worker: str, blocks: list[tuple[bytes, Tier]]) -> None:
+        self.index.replace(worker, snapshot(*blocks))
+        self.model.replace(worker, snapshot(*blocks))
+
+    @rule(worker=workers)
     def drop(self, worker: str) -> None:
-        self.held = {triple for triple in self.held if triple[0] != worker}
+        self.index.drop(worker)
+        self.model.drop(worker)
 
-    def match(self, worker: str, hashes: list[bytes]) -> Overlap:
-        counts = dict.fromkeys(LOCAL, 0)
-        for name in hashes:
-            tiers = [tier for tier in LOCAL if (worker, name, tier) in self.held]
-            if not tiers:
-                break
-            counts[tiers[0]] += 1
-        return Overlap(*counts.values())
+    @invariant()
+    def matches_are_the_same(self) -> None:
+        for chain in CHAINS:
+            assert self.index.match(keys(chain)) == self.model.match(chain)
 
-    def blocks(self, worker: str) -> int:
-        return len({name for owner, name, tier in self.held if owner == worker and tier in LOCAL})
+    @invariant()
+    def holdings_are_the_same(self) -> None:
+        blocks = {worker: self.model.blocks(worker) for worker in WORKERS}
+        assert {worker: self.index.blocks(worker) for worker in WORKERS} == {w: len(b) for w, b in blocks.items()}
+        assert len(self.index) == sum(map(len, blocks.values()))
+        for worker in WORKERS:
+            assert sorted(self.index.keys(worker).tolist()) == sorted(keys(sorted(blocks[worker])).tolist())
 
+    @invariant()
+    def the_books_balance(self) -> None:
+        check_books(self.index)
 
-names = st.lists(FEW, max_size=6)
-tiers = st.sampled_from(Tier)
-events = st.one_of(
-    st.builds(BlockStored, names, st.none(), st.just(16), tiers),
-    st.builds(BlockRemoved, names, tiers),
-    st.just(AllBlocksCleared()),
-)
-snapshots = st.lists(st.tuples(FEW, tiers), max_size=6).map(lambda blocks: snapshot(*blocks))
-steps = st.lists(st.tuples(st.sampled_from(WORKERS), st.lists(events, max_size=3) | snapshots | st.none()), max_size=8)
-
-
-@given(steps, names)
-def test_the_index_knows_what_a_naive_model_knows(
-    history: list[tuple[str, list[Event] | Snapshot | None]], hashes: list[bytes]
-) -> None:
-    index, model = PrefixIndex(), Model()
-    for worker, step in history:
-        match step:
-            case None:
-                index.drop(worker)
-                model.drop(worker)
-            case Snapshot():
-                index.replace(worker, step)
-                model.drop(worker)
-                model.held |= {(worker, block.hash, Tier(block.tier)) for block in step.blocks}
-            case _:
-                index.apply(worker, batch(*step))
-                model.apply(worker, step)
-    expected = {worker: model.match(worker, hashes) for worker in WORKERS}
-    assert index.match(hashes) == {worker: overlap for worker, overlap in expected.items() if overlap.blocks}
-    assert [index.blocks(worker) for worker in WORKERS] == [model.blocks(worker) for worker in WORKERS]
-    assert len(index) == sum(model.blocks(worker) for worker in WORKERS)
+    def teardown(self) -> None:
+        for worker in WORKERS:
+            self.index.drop(worker)
+        assert (len(self.index), len(self.index._table), len(self.index._sets), len(self.index._roster)) == (0, 0, 0, 0)
 
 
-@given(steps)
-def test_nothing_is_left_of_workers_that_left(history: list[tuple[str, list[Event] | Snapshot | None]]) -> None:
-    index = PrefixIndex()
-    for worker, step in history:
-        if isinstance(step, Snapshot):
-            index.replace(worker, step)
-        elif step is not None:
-            index.apply(worker, batch(*step))
-    for worker in WORKERS:
-        index.drop(worker)
-    assert len(index) == 0
-    assert not any(index._holders.values())
-    assert not index._slots
+Equivalence.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestEquivalence = Equivalence.TestCase
 
 
 def test_a_match_stops_at_the_first_block_that_a_worker_lacks() -> None:
@@ -116,8 +95,8 @@ def test_a_match_stops_at_the_first_block_that_a_worker_lacks() -> None:
     index.apply("w0", batch(stored(*NAMES[:3])))
     index.apply("w1", batch(stored(NAMES[0], NAMES[2])))
     index.apply("w2", batch(stored(NAMES[1], NAMES[2])))
-    assert index.match(NAMES) == {"w0": Overlap(device=3), "w1": Overlap(device=1)}
-    assert index.match([]) == {}
+    assert index.match(keys(NAMES)) == {"w0": Overlap(device=3), "w1": Overlap(device=1)}
+    assert index.match(keys([])) == {}
 
 
 def test_a_device_eviction_with_a_copy_on_host_stays_routable() -> None:
@@ -125,23 +104,23 @@ def test_a_device_eviction_with_a_copy_on_host_stays_routable() -> None:
     index.apply(
         "w0", batch(stored(*NAMES[:4]), stored(NAMES[1], NAMES[3], tier=Tier.HOST), removed(NAMES[1], NAMES[3]))
     )
-    assert index.match(NAMES) == {"w0": Overlap(device=2, host=2)}
+    assert index.match(keys(NAMES)) == {"w0": Overlap(device=2, host=2)}
     index.apply("w0", batch(stored(NAMES[3], tier=Tier.DISK), removed(NAMES[3], tier=Tier.HOST)))
-    assert index.match(NAMES) == {"w0": Overlap(device=2, host=1, disk=1)}
+    assert index.match(keys(NAMES)) == {"w0": Overlap(device=2, host=1, disk=1)}
 
 
 def test_a_block_on_two_tiers_is_loaded_from_the_nearer_one() -> None:
     index = PrefixIndex()
     for tier, overlap in ((Tier.DISK, Overlap(disk=1)), (Tier.HOST, Overlap(host=1)), (Tier.DEVICE, Overlap(device=1))):
         index.apply("w0", batch(stored(NAMES[0], tier=tier)))
-        assert index.match(NAMES) == {"w0": overlap}
+        assert index.match(keys(NAMES)) == {"w0": overlap}
     assert index.blocks("w0") == 1
 
 
 def test_shared_storage_is_no_workers_own() -> None:
     index = PrefixIndex()
-    index.apply("w0", batch(stored(*NAMES, tier=Tier.REMOTE)))
-    assert index.match(NAMES) == {}
+    index.apply("w0", batch(stored(*NAMES, tier=Tier.REMOTE), removed(*NAMES, tier=Tier.REMOTE)))
+    assert index.match(keys(NAMES)) == {}
     assert len(index) == 0
 
 
@@ -153,10 +132,18 @@ def test_a_worker_is_synced_from_its_snapshot_until_doubt() -> None:
     assert index.synced("w0")
     index.doubt("w0")
     assert not index.synced("w0")
-    assert index.match(NAMES[1:]) == {"w0": Overlap(device=1)}
+    assert index.match(keys(NAMES[1:])) == {"w0": Overlap(device=1)}
     index.replace("w0", snapshot())
     index.drop("w0")
     assert not index.synced("w0")
+
+
+def test_hashes_of_other_engines_are_known_by_their_first_eight_bytes() -> None:
+    index = PrefixIndex()
+    index.apply("w0", batch(stored(b"8 bytes.", b"thirty-two bytes of a raw sha256")))
+    assert index.match(keys([b"8 bytes.", b"thirty-two bytes of a raw sha256"])) == {"w0": Overlap(device=2)}
+    index.apply("w0", batch(removed(b"8 bytes.")))
+    assert held(index, "w0", [b"8 bytes.", b"thirty-t"]) == {(b"thirty-t", Tier.DEVICE)}
 
 
 def test_above_its_bound_the_largest_worker_gives_up_its_deepest_blocks() -> None:
@@ -165,21 +152,50 @@ def test_above_its_bound_the_largest_worker_gives_up_its_deepest_blocks() -> Non
     index.apply("w1", batch(stored(*NAMES[:3])))
     assert len(index) == 6
     assert index.forgotten == 2
-    assert index.match(NAMES) == {"w0": Overlap(device=3), "w1": Overlap(device=3)}
+    assert index.match(keys(NAMES)) == {"w0": Overlap(device=3), "w1": Overlap(device=3)}
     index.apply("w0", batch(removed(*NAMES[:5])))
     assert index.blocks("w0") == 0
 
 
-@given(st.lists(st.tuples(st.sampled_from(WORKERS), names), max_size=10), st.integers(1, 6))
+def test_what_is_stored_in_another_order_is_given_up_from_its_end_all_the_same() -> None:
+    index = PrefixIndex(max_blocks=50)
+    for first in (0, 20, 40):
+        index.apply("w0", batch(stored(*CHAINS[0][first : first + 20], parent=CHAINS[0][first - 1] if first else None)))
+    assert index.match(keys(CHAINS[0])) == {"w0": Overlap(device=50)}
+    index.apply("w0", batch(stored(*NAMES, parent=b"unheard of")))
+    assert index.match(keys(CHAINS[0])) == {"w0": Overlap(device=50)}
+
+
+@given(st.lists(st.tuples(workers, st.lists(st.sampled_from(NAMES), max_size=6)), max_size=10), st.integers(1, 6))
 def test_the_bound_holds_and_never_invents_a_block(history: list[tuple[str, list[bytes]]], bound: int) -> None:
-    small, whole = PrefixIndex(max_blocks=bound), PrefixIndex()
+    small, whole = PrefixIndex(max_blocks=bound), PrefixIndex(max_blocks=100)
     for worker, chain in history:
         for index in (small, whole):
             index.apply(worker, batch(stored(*chain)))
         assert len(small) <= bound
-    for worker, overlap in small.match(NAMES).items():
-        assert overlap.blocks <= whole.match(NAMES)[worker].blocks
+    check_books(small)
+    for worker, overlap in small.match(keys(NAMES)).items():
+        assert overlap.blocks <= whole.match(keys(NAMES))[worker].blocks
     assert small.forgotten >= len(whole) - len(small)
+
+
+def test_a_snapshot_above_the_bound_leaves_what_matches_from_block_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "AT_ONCE", 16)
+    index = PrefixIndex(max_blocks=30)
+    index.replace("w0", snapshot(*((name, Tier.DEVICE) for name in TRUNK)))
+    assert (len(index), index.forgotten) == (30, 10)
+    check_books(index)
+
+
+def test_where_sets_of_holders_are_too_many_a_block_keeps_the_worker_that_spoke_last() -> None:
+    index = PrefixIndex()
+    index._max_sets = 2
+    index.apply("w0", batch(stored(*NAMES)))
+    index.apply("w1", batch(stored(NAMES[0])))
+    index.apply("w2", batch(stored(*NAMES[:2])))
+    assert index.match(keys(NAMES)) == {"w2": Overlap(device=2)}
+    assert (index.forgotten, len(index)) == (3, 8)
+    check_books(index)
 
 
 def test_slots_are_used_again() -> None:
@@ -187,4 +203,30 @@ def test_slots_are_used_again() -> None:
     for restart in range(50):
         index.apply(f"w{restart}", batch(stored(NAMES[0])))
         index.drop(f"w{restart}")
-    assert len(index._names) == 1
+    index.apply("w", batch(stored(NAMES[0])))
+    assert index._roster.bit("w") == 1
+
+
+def test_256_workers_with_one_prompt_are_told_apart() -> None:
+    index = PrefixIndex()
+    for number in range(256):
+        index.apply(f"w{number}", batch(stored(*CHAINS[0][: 1 + number % 70])))
+    found = index.match(keys(CHAINS[0]))
+    assert found == {f"w{number}": Overlap(device=1 + number % 70) for number in range(256)}
+
+
+def test_churn_far_beyond_the_size_of_the_cache_leaves_nothing_behind() -> None:
+    """Three workers with room for 2,000 blocks each store and evict 40,000: neither rows, seats nor sets grow."""
+    index, random = PrefixIndex(), np.random.default_rng(7)
+    resident: dict[str, list[list[bytes]]] = {worker: [] for worker in WORKERS}
+    sizes = []
+    for turn in range(400):
+        worker, names = WORKERS[turn % 3], [random.bytes(16) for _ in range(100)]
+        resident[worker].append(names)
+        evicted = resident[worker].pop(0) if len(resident[worker]) > 20 else []
+        index.apply(worker, batch(stored(*names), stored(*names[:50], tier=Tier.HOST), removed(*evicted)))
+        index.apply(worker, batch(removed(*evicted[:50], tier=Tier.HOST)))
+        sizes.append(index.nbytes)
+    assert len(index) == 6_000
+    assert max(sizes[200:]) <= 1.02 * max(sizes[:200])
+    check_books(index)

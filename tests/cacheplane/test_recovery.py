@@ -30,6 +30,7 @@ from cacheplane.wire import (
     encode_batch,
     encode_message,
 )
+from tests.cacheplane.oracle import held
 
 NAMES = [bytes([value]) * 16 for value in range(6)]
 
@@ -150,8 +151,7 @@ class SimulatedWorker:
         await self.resync()
 
     def confirmed(self) -> set[tuple[bytes, Tier]]:
-        held = self.index._held.get("w0", {})
-        return {(name, tier) for name, mask in held.items() for tier in Tier if mask >> tier & 1}
+        return held(self.index, "w0", NAMES)
 
 
 def play(worker: SimulatedWorker, history: list[tuple[str, Any]]) -> None:
@@ -181,12 +181,12 @@ def test_an_engine_without_epochs_and_snapshots_is_followed_by_its_replay(histor
     assert worker.confirmed() == worker.cache
 
 
-def stored(*held: bytes) -> tuple[str, list[Event]]:
-    return "publish", [BlockStored(list(held), None, 16)]
+def stored(*blocks: bytes) -> tuple[str, list[Event]]:
+    return "publish", [BlockStored(list(blocks), None, 16)]
 
 
-def removed(*held: bytes) -> tuple[str, list[Event]]:
-    return "publish", [BlockRemoved(list(held))]
+def removed(*blocks: bytes) -> tuple[str, list[Event]]:
+    return "publish", [BlockRemoved(list(blocks))]
 
 
 DELIVER, LOSE = ("deliver", None), ("lose", None)

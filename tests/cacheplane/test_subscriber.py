@@ -28,6 +28,7 @@ from cacheplane.wire import (
     encode_message,
     encode_replay,
 )
+from tests.cacheplane.oracle import keys
 
 FRAMES = Path(__file__).parent / "frames"
 ANY_PORT = "tcp://127.0.0.1:0"
@@ -126,7 +127,7 @@ def stored(*names: bytes) -> BlockStored:
 
 
 def held(index: PrefixIndex) -> list[bytes]:
-    return [name for name in (A, B, C) if index.match([name])]
+    return [name for name in (A, B, C) if index.match(keys([name]))]
 
 
 async def test_it_joins_by_snapshot_and_then_follows(context: zmq.asyncio.Context) -> None:
@@ -143,37 +144,30 @@ async def test_it_joins_by_snapshot_and_then_follows(context: zmq.asyncio.Contex
     await worker.die()
 
 
-async def test_a_lost_message_is_replayed(context: zmq.asyncio.Context) -> None:
-    index, worker = PrefixIndex(), RealWorker(context)
-    async with following(index, worker) as listener:
-        await worker.publish(stored(A), lose=True)
-        await worker.publish(stored(B))
-        await eventually(lambda: held(index) == [A, B])
-        assert (listener.counters.gaps, listener.counters.snapshots) == (1, 1)
-    await worker.die()
-
-
-async def test_without_replay_a_lost_message_costs_a_snapshot(context: zmq.asyncio.Context) -> None:
-    index, worker = PrefixIndex(), RealWorker(context)
-    async with following(index, worker, replay=False) as listener:
-        await worker.publish(stored(A), lose=True)
-        await worker.publish(stored(B))
-        await eventually(lambda: held(index) == [A, B] and index.synced("w0"))
-        assert listener.counters.snapshots == 2
-    await worker.die()
-
-
-async def test_a_replay_that_is_never_answered_costs_a_snapshot(
-    context: zmq.asyncio.Context, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("answers", "replay", "snapshots", "failed"),
+    [(True, True, 1, 0), (True, False, 2, 0), (False, True, 2, 1)],
+    ids=["is replayed", "without replay costs a snapshot", "with a replay that is never answered costs a snapshot"],
+)
+async def test_a_lost_message(
+    context: zmq.asyncio.Context,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: bool,
+    replay: bool,
+    snapshots: int,
+    failed: int,
 ) -> None:
-    monkeypatch.setattr(subscriber, "REPLAY_SECONDS", 0.05)
+    if not answers:
+        monkeypatch.setattr(subscriber, "REPLAY_SECONDS", 0.05)
     index, worker = PrefixIndex(), RealWorker(context)
-    async with following(index, worker) as listener:
-        worker._answers.cancel()
+    async with following(index, worker, replay=replay) as listener:
+        if not answers:
+            worker._answers.cancel()
         await worker.publish(stored(A), lose=True)
         await worker.publish(stored(B))
         await eventually(lambda: held(index) == [A, B] and index.synced("w0"))
-        assert listener.counters.replays_failed == 1
+        counters = listener.counters
+        assert (counters.gaps, counters.snapshots, counters.replays_failed) == (1, snapshots, failed)
     await worker.die()
 
 
@@ -284,7 +278,7 @@ async def test_recorded_frames_of_an_engine_without_snapshots_build_the_index(co
         await eventually(lambda: listener.counters.applied == 2)
         new = decode_batch(payloads[1]).events[-1]
         assert isinstance(new, BlockStored)
-        assert index.match(new.hashes)["w0"].device == len(new.hashes)
+        assert index.match(keys(new.hashes))["w0"].device == len(new.hashes)
     await worker.die()
 
 
