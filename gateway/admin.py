@@ -18,7 +18,7 @@ from gateway.errors import BadRequestError, NotFoundError
 from gateway.live import LiveRequest, LiveRequests, RecentRequest
 from gateway.metrics import Metrics
 from gateway.reply import Reply, send_json
-from tenants import Database, HitRate, hit_rates
+from tenants import Database, HitRate, TemplateMisses, hit_rates, template_misses
 
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MAX_WINDOW_SECONDS = 90 * 86400
@@ -40,7 +40,10 @@ PAGE_FILES = {
 
 
 class TenantRate(msgspec.Struct, frozen=True):
-    """Sums of a window. `hit_rate` and `predicted_rate` are shares of prompt_tokens, None when there were none."""
+    """Sums of a window. Rates are shares of prompt_tokens, None when there were none.
+
+    available_rate   some worker held; predicted_rate: the chosen one held; hit_rate: it delivered
+    """
 
     tenant: str
     requests: int
@@ -51,6 +54,27 @@ class TenantRate(msgspec.Struct, frozen=True):
     completion_tokens: int
     hit_rate: float | None
     predicted_rate: float | None
+    available_rate: float | None
+
+
+class MissRow(msgspec.Struct, frozen=True):
+    """One system prompt and set of tools of a tenant. `missed_tokens` by reason add up to prompt - cached."""
+
+    tenant: str
+    template: str
+    requests: int
+    prompt_tokens: int
+    available_rate: float | None
+    routed_rate: float | None
+    delivered_rate: float | None
+    missed_tokens: dict[str, int]
+
+
+class Misses(msgspec.Struct, frozen=True):
+    """Why tokens were computed over the last `window_seconds`, what missed most first."""
+
+    window_seconds: int
+    templates: list[MissRow]
 
 
 class HitRates(msgspec.Struct, frozen=True):
@@ -93,9 +117,27 @@ def tenant_rate(rate: HitRate) -> TenantRate:
         predicted_tokens=rate.predicted,
         available_tokens=rate.available,
         completion_tokens=rate.completion,
-        hit_rate=rate.cached / rate.prompt if rate.prompt else None,
-        predicted_rate=rate.predicted / rate.prompt if rate.prompt else None,
+        hit_rate=_share(rate.cached, rate.prompt),
+        predicted_rate=_share(rate.predicted, rate.prompt),
+        available_rate=_share(rate.available, rate.prompt),
     )
+
+
+def miss_row(row: TemplateMisses) -> MissRow:
+    return MissRow(
+        tenant=row.tenant_id,
+        template=row.template,
+        requests=row.requests,
+        prompt_tokens=row.prompt,
+        available_rate=_share(row.available, row.prompt),
+        routed_rate=_share(row.predicted, row.prompt),
+        delivered_rate=_share(row.cached, row.prompt),
+        missed_tokens=row.misses,
+    )
+
+
+def _share(tokens: int, prompt: int) -> float | None:
+    return tokens / prompt if prompt else None
 
 
 def summed(rates: list[HitRate]) -> HitRate:
@@ -124,6 +166,7 @@ class AdminApi:
     def routes(self) -> list[BaseRoute]:
         return [
             get("/admin/api/hit-rates", self._json(self.hit_rates)),
+            get("/admin/api/misses", self._json(self.misses)),
             get("/admin/api/live", self._json(self.live)),
             get("/admin/api/recent", self._json(self.recent)),
             get("/admin/api/workers", self._json(self.workers)),
@@ -131,12 +174,16 @@ class AdminApi:
         ]
 
     async def hit_rates(self, scope: Scope) -> HitRates:
-        seconds = parse_window(_query(scope, "window") or DEFAULT_WINDOW)
-        until = time.time_ns() // 1_000_000
-        since = until - seconds * 1000
+        seconds, since, until = _window(scope)
         async with self._database.session() as session:
             rates = await hit_rates(session, since)
         return HitRates(seconds, since, until, [tenant_rate(rate) for rate in rates], tenant_rate(summed(rates)))
+
+    async def misses(self, scope: Scope) -> Misses:
+        seconds, since, _ = _window(scope)
+        async with self._database.session() as session:
+            rows = await template_misses(session, since)
+        return Misses(seconds, [miss_row(row) for row in rows])
 
     async def live(self, _scope: Scope) -> LiveReply:
         return LiveReply(self._live.in_flight())
@@ -190,6 +237,13 @@ class Page:
             await Reply(send).whole(304, b"", headers, content_type)
         else:
             await Reply(send).whole(200, body, headers, content_type)
+
+
+def _window(scope: Scope) -> tuple[int, int, int]:
+    """Its seconds, and when it began and ends, in milliseconds since 1970."""
+    seconds = parse_window(_query(scope, "window") or DEFAULT_WINDOW)
+    until = time.time_ns() // 1_000_000
+    return seconds, until - seconds * 1000, until
 
 
 def _query(scope: Scope, name: str) -> str | None:

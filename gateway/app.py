@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 
-from cacheplane.attribution import Departures
+from cacheplane.attribution import Attribution, Departures
 from cacheplane.fleet import Fleet
 from cacheplane.index import PrefixIndex
 from cacheplane.placement import Placement
@@ -24,6 +24,7 @@ from gateway.auth import Gate
 from gateway.catalog import Catalog
 from gateway.cluster import Cluster
 from gateway.dispatch import Dispatcher
+from gateway.explain import Explanations
 from gateway.flow import ChatFlow
 from gateway.health import Health
 from gateway.link import HEARTBEAT_SECONDS
@@ -54,6 +55,9 @@ class Gateway:
         self.ledger = Ledger(self.database, settings.home / SPILL_FILE)
         self.sessions = WorkerSession(settings.read_worker_token())
         fleet, index = Fleet(), PrefixIndex()
+        departures = Departures(index)
+        secret = settings.read_secret()
+        attribution = Attribution(secret, fleet, index, departures)
         prefix_aware = settings.placement == "cost"
         placement = Placement(fleet, index, time.monotonic, prefix_aware=prefix_aware)
         self.cluster = Cluster(
@@ -61,19 +65,17 @@ class Gateway:
             settings.worker_urls,
             fleet,
             index,
-            Departures(index),
+            departures,
             placement.parity.of,
             heartbeat_seconds,
         )
         self.live = LiveRequests()
-        self.metrics = Metrics(self.live.__len__, self.cluster.views)
+        self.metrics = Metrics(self.live.__len__, self.cluster.views, lambda: attribution.isolated)
         self.gate = Gate(KeyStore(self.database))
         self.chat = ChatFlow(
             self.gate,
-            Preparation(
-                self.cluster, SaltStore(self.database), settings.read_secret(), settings.limits.completion_tokens
-            ),
-            Dispatcher(self.cluster, placement, settings.limits.deadline_ms),
+            Preparation(self.cluster, SaltStore(self.database), attribution, secret, settings.limits.completion_tokens),
+            Dispatcher(self.cluster, placement, attribution, settings.limits.deadline_ms),
             self.live,
             Settlement(self.ledger, self.metrics, self.live),
             settings.limits,
@@ -84,6 +86,7 @@ class Gateway:
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             *Catalog(self.gate, self.cluster).routes(),
             *Health(self.cluster).routes(),
+            *Explanations(self.gate, self.database).routes(),
             *AdminApi(self.gate, self.database, self.live, self.cluster, self.metrics).routes(),
             *Page().routes(),
         ]

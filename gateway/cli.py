@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+import msgspec
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from cacheplane.identity import Scope
+from gateway.explain import lines, report
 from gateway.settings import Settings, SettingsError, documentation, load, shown
 from gateway.up import UpError, up
 from migrations import upgrade
-from tenants import ApiKey, Database, SaltStore, StoreUnavailableError, now_ms
+from tenants import ApiKey, Database, LedgerRow, SaltStore, StoreUnavailableError, find_request, now_ms
 from tenants.keys import KeyNotFoundError, list_keys, mint, revoke_key
 from tenants.tenant import TenantError, create_tenant, find_tenant, list_tenants
 
@@ -180,6 +182,23 @@ def salt_rotate(scope: str) -> None:
         return await SaltStore(database).rotate(str(parsed), now_ms())
 
     click.echo(_in_database(load(), rotate))
+
+
+@saltway.command("explain")
+@click.argument("request_id")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def explain_command(request_id: str, as_json: bool) -> None:
+    """Say where each prompt token of a request went, and why."""
+
+    async def find(database: Database) -> LedgerRow | None:
+        async with database.session() as session:
+            return await find_request(session, request_id)
+
+    row = _in_database(load(), find)
+    if row is None:
+        raise click.ClickException(f"The ledger has no request {request_id}.")
+    told = report(row)
+    click.echo(msgspec.json.format(msgspec.json.encode(told)).decode() if as_json else "\n".join(lines(told)))
 
 
 @saltway.group("config")

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from cacheplane.attribution import Attribution, Outlook
 from cacheplane.placement import Decision, NoWorkerError, Placement
 from gateway.cluster import Cluster
 from gateway.errors import ApiError, UnavailableError, from_worker
@@ -43,9 +44,10 @@ class Relay(Protocol):
 class Dispatcher:
     """Runs calls on workers. `deadline_ms` counts from a request's arrival to its last token."""
 
-    def __init__(self, cluster: Cluster, placement: Placement, deadline_ms: int) -> None:
+    def __init__(self, cluster: Cluster, placement: Placement, attribution: Attribution, deadline_ms: int) -> None:
         self._cluster = cluster
         self._placement = placement
+        self._attribution = attribution
         self._deadline_ms = deadline_ms
         self._log: FilteringBoundLogger = get_logger("dispatch")
 
@@ -82,7 +84,7 @@ class Dispatcher:
             if progress.begun:
                 exchange.resume(decision.worker.id, progress.completion_tokens)
             else:
-                _place(exchange, decision)
+                exchange.placed(decision)
                 relay.begin()
             try:
                 return await self._attempt(call, exchange, relay, decision, progress)
@@ -97,7 +99,7 @@ class Dispatcher:
         self, call: Call, exchange: Exchange, relay: Relay, decision: Decision, progress: Progress
     ) -> None:
         """One worker's try. Raises WorkerFailedError when another may do better, ApiError when none can."""
-        attempt = _Attempt(exchange, self._cluster, self._placement, decision, progress)
+        attempt = _Attempt(call, exchange, decision, progress, self._cluster, self._placement, self._attribution)
         try:
             client = self._cluster.client(decision.worker.id)
             if client is None or decision.worker.fingerprint != call.served.fingerprint:
@@ -112,6 +114,7 @@ class Dispatcher:
         finally:
             exchange.watch.resume()
             self._placement.finished(decision, attempt.delivered)
+            self._attribution.finished(call.sketch, served=attempt.prefilled)
 
     def _note(self, exchange: Exchange, decision: Decision, failure: WorkerFailedError) -> None:
         self._log.warning("worker failed", request_id=exchange.id, worker=decision.worker.id, reason=failure.code)
@@ -119,35 +122,40 @@ class Dispatcher:
             self._cluster.failed(decision.worker.id)
 
 
-def _place(exchange: Exchange, decision: Decision) -> None:
-    exchange.attempts += 1
-    exchange.state = "queued"
-    exchange.worker_id = decision.worker.id
-    exchange.placement_mode = decision.mode
-    exchange.placement_reason = decision.reason
-    exchange.predicted_tokens = decision.predicted_tokens
-    exchange.available_tokens = decision.available_tokens
-    exchange.cached_tokens = exchange.completion_tokens = 0
-
-
 class _Attempt:
     """What one worker has told of one generation.
 
     delivered   prompt tokens that it served from its cache, None until it has said so
+    prefilled   whether the whole prompt has been computed
     """
 
     def __init__(
-        self, exchange: Exchange, cluster: Cluster, placement: Placement, decision: Decision, progress: Progress
+        self,
+        call: Call,
+        exchange: Exchange,
+        decision: Decision,
+        progress: Progress,
+        cluster: Cluster,
+        placement: Placement,
+        attribution: Attribution,
     ) -> None:
         self.delivered: int | None = None
+        self.prefilled = False
+        self._call = call
         self._progress = progress
         self._resumed = progress.begun
         self._exchange = exchange
+        self._decision = decision
         self._cluster = cluster
         self._placement = placement
-        self._decision = decision
-        self._prefilling = True
+        self._attribution = attribution
+        self._outlook = self._look(decision)
         self._ended = False
+
+    def _look(self, decision: Decision) -> Outlook:
+        """What was known of the prompt's blocks at the decision: by the first frame it may be something else."""
+        predicted, available = decision.predicted_tokens, decision.available_tokens
+        return self._attribution.outlook(self._call.served.name, self._call.chain, predicted, available)
 
     async def follow(self, stream: FrameStream, relay: Relay) -> None:
         async for frames in stream:
@@ -173,6 +181,9 @@ class _Attempt:
             case StartFrame():
                 self.delivered = exchange.cached_tokens = frame.cached.total
                 exchange.prompt_tokens = frame.prompt_tokens
+                exchange.misses = self._attribution.attribute(
+                    self._call.sketch, self._call.chain, self._outlook, frame.cached.total
+                )
                 exchange.queue_ms = frame.queue_ms
                 exchange.state = "prefill"
             case DeltaFrame():
@@ -189,8 +200,8 @@ class _Attempt:
                 raise WorkerFailedError(frame.code)
 
     def _first_token(self) -> None:
-        if self._prefilling:
-            self._prefilling = False
+        if not self.prefilled:
+            self.prefilled = True
             self._exchange.first_token()
             self._placement.first_token(self._decision)
 

@@ -4,6 +4,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cacheplane.attribution import Misses
+from cacheplane.placement import Decision
 from gateway.stopwatch import Stopwatch
 
 State = Literal["received", "queued", "prefill", "decoding", "done"]
@@ -21,6 +23,9 @@ class Exchange:
     predicted_tokens   cached tokens that placement expected on the chosen worker
     available_tokens   the most that any worker of the fleet held
     cached_tokens      what the worker says it reused, of any tier
+    template           names system prompt and tools, for metrics; "" before the prompt is rendered
+    decision           where the last attempt went, and why; None before the first
+    misses             why the other prompt tokens were computed; None until the worker has begun
     """
 
     id: str
@@ -33,8 +38,9 @@ class Exchange:
     streamed: bool = False
     state: State = "received"
     worker_id: str = ""
-    placement_mode: str = ""
-    placement_reason: str = ""
+    template: str = ""
+    decision: Decision | None = None
+    misses: Misses | None = None
     attempts: int = 0
     resumed: int = 0
     prompt_tokens: int = 0
@@ -63,6 +69,25 @@ class Exchange:
         self.resumed += 1
         self.worker_id = worker_id
         self.completion_tokens = completion_tokens
+
+    @property
+    def placement_mode(self) -> str:
+        return "" if self.decision is None else self.decision.mode
+
+    @property
+    def placement_reason(self) -> str:
+        return "" if self.decision is None else self.decision.reason
+
+    def placed(self, decision: Decision) -> None:
+        """Another attempt, on the worker that was chosen for it; what an earlier one has told is void."""
+        self.attempts += 1
+        self.state = "queued"
+        self.decision = decision
+        self.worker_id = decision.worker.id
+        self.predicted_tokens = decision.predicted_tokens
+        self.available_tokens = decision.available_tokens
+        self.cached_tokens = self.completion_tokens = 0
+        self.misses = None
 
     def fail(self, status: int, code: str | None) -> None:
         self.status = status

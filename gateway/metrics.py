@@ -1,35 +1,51 @@
 """Prometheus metrics, in a registry of our own, with a bounded number of label values."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cacheplane.attribution import Misses
 from gateway.cluster import WorkerView
 from gateway.exchange import Exchange
 
 MAX_TENANTS = 200
+MAX_TEMPLATES = 500
 OTHER = "other"
 TTFT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OVERHEAD_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
+Label = TypeVar("Label", str, tuple[str, str])
 WORKER_STATES = ("joining", "ready", "suspect", "draining", "gone", "mismatch")
 STREAM_STATES = ("initial", "live", "gap", "stale", "rewind")
 
 
 class Labels:
-    """The first MAX_TENANTS tenants by name, the others together: a label must not grow with the customers."""
+    """The first MAX_TENANTS tenants by name, the others together: a label must not grow with the customers.
 
-    def __init__(self, limit: int = MAX_TENANTS) -> None:
-        self._limit = limit
-        self._seen: set[str] = set()
+    Of templates, which belong to tenants, the first MAX_TEMPLATES of all tenants together.
+    """
 
-    def of(self, tenant_id: str) -> str:
-        if tenant_id not in self._seen:
-            if len(self._seen) >= self._limit:
-                return OTHER
-            self._seen.add(tenant_id)
-        return tenant_id
+    def __init__(self, tenants: int = MAX_TENANTS, templates: int = MAX_TEMPLATES) -> None:
+        self._tenants: set[str] = set()
+        self._templates: set[tuple[str, str]] = set()
+        self._limits = tenants, templates
+
+    def tenant(self, tenant_id: str) -> str:
+        return tenant_id if _admitted(tenant_id, self._tenants, self._limits[0]) else OTHER
+
+    def template(self, tenant_id: str, template: str) -> tuple[str, str]:
+        """The tenant's label and the template's."""
+        tenant = self.tenant(tenant_id)
+        known = tenant != OTHER and _admitted((tenant, template), self._templates, self._limits[1])
+        return tenant, template if known else OTHER
+
+
+def _admitted(value: Label, seen: set[Label], limit: int) -> bool:
+    if value not in seen and len(seen) < limit:
+        seen.add(value)
+    return value in seen
 
 
 class Metrics:
@@ -37,16 +53,30 @@ class Metrics:
 
     in_flight   -> requests between authentication and settlement, now
     workers     -> the fleet as it is now
+    isolated    -> prompt tokens by model that another tenant had sent before, see `cacheplane.attribution`
     """
 
-    def __init__(self, in_flight: Callable[[], int], workers: Callable[[], Iterable[WorkerView]]) -> None:
+    def __init__(
+        self,
+        in_flight: Callable[[], int],
+        workers: Callable[[], Iterable[WorkerView]],
+        isolated: Callable[[], Mapping[str, int]],
+    ) -> None:
         self.registry = CollectorRegistry()
-        self._tenants = Labels()
+        self._labels = Labels()
         self._requests = self._counter(
             "requests", "Settled requests; 499 is a client that left before its reply was whole.", "tenant model status"
         )
         self._tokens = self._counter(
             "tokens", "Tokens of settled requests: prompt, cached (delivered), predicted, completion.", "tenant kind"
+        )
+        self._reuse = self._counter(
+            "reuse_tokens",
+            "Prompt tokens: all, available somewhere, routed (on the chosen worker), delivered by it.",
+            "tenant template stage",
+        )
+        self._missed = self._counter(
+            "missed_tokens", "Prompt tokens that were not reused, each with one reason.", "tenant template reason"
         )
         self._placements = self._counter(
             "placements", "Placed requests, by what placement knew of the caches and why it chose.", "mode reason"
@@ -57,6 +87,7 @@ class Metrics:
         self._overhead = self._histogram("overhead", "The gateway's own time before the headers.", OVERHEAD_SECONDS)
         Gauge("saltway_in_flight_requests", "Requests in flight.", registry=self.registry).set_function(in_flight)
         self.registry.register(_FleetCollector(workers))
+        self.registry.register(_IsolationCollector(isolated))
 
     def _counter(self, name: str, meaning: str, labels: str = "") -> Counter:
         return Counter(f"saltway_{name}_total", meaning, labels.split(), registry=self.registry)
@@ -65,7 +96,7 @@ class Metrics:
         return Histogram(f"saltway_{name}_seconds", meaning, buckets=buckets, registry=self.registry)
 
     def settled(self, exchange: Exchange) -> None:
-        tenant = self._tenants.of(exchange.tenant_id)
+        tenant = self._labels.tenant(exchange.tenant_id)
         self._requests.labels(tenant, exchange.model or "unknown", str(exchange.status)).inc()
         self._tokens.labels(tenant, "prompt").inc(exchange.prompt_tokens)
         self._tokens.labels(tenant, "cached").inc(exchange.cached_tokens)
@@ -79,6 +110,18 @@ class Metrics:
             self._ttft.observe(exchange.ttft_ms / 1000.0)
         if exchange.overhead_ms is not None:
             self._overhead.observe(exchange.overhead_ms / 1000.0)
+
+        if exchange.misses is not None:
+            self._attributed(exchange, exchange.misses)
+
+    def _attributed(self, exchange: Exchange, misses: Misses) -> None:
+        labels = self._labels.template(exchange.tenant_id, exchange.template)
+        self._reuse.labels(*labels, "prompt").inc(exchange.prompt_tokens)
+        self._reuse.labels(*labels, "available").inc(exchange.available_tokens)
+        self._reuse.labels(*labels, "routed").inc(exchange.predicted_tokens)
+        self._reuse.labels(*labels, "delivered").inc(exchange.cached_tokens)
+        for reason, tokens in misses.tokens.items():
+            self._missed.labels(*labels, reason.value).inc(tokens)
 
     def text(self) -> bytes:
         """The exposition in Prometheus' text format, version 0.0.4."""
@@ -105,6 +148,20 @@ class _FleetCollector(Collector):
         for view in views:
             for event, value in view.stream_counters.items():
                 family.add_metric([view.name, event], value)
+        yield family
+
+
+class _IsolationCollector(Collector):
+    """What isolation costs: known to operators only, and for all tenants of a model together."""
+
+    def __init__(self, isolated: Callable[[], Mapping[str, int]]) -> None:
+        self._isolated = isolated
+
+    def collect(self) -> Iterator[Metric]:
+        meaning = "Prompt tokens that were computed though another tenant had sent them before."
+        family = CounterMetricFamily("saltway_tenant_isolated_tokens", meaning, labels=["model"])
+        for model, tokens in self._isolated().items():
+            family.add_metric([model], tokens)
         yield family
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
+from cacheplane.attribution import Attribution, Origin, Sketch
 from cacheplane.identity import BlockChain, Namespace, Scope, derive_salt
 from gateway.chat.caching import Retention as AskedRetention
 from gateway.chat.request import ChatRequest, parse_chat
@@ -36,6 +37,7 @@ class Call:
     tokens: list[int]
     namespace: Namespace
     chain: BlockChain
+    sketch: Sketch
     tag: str
     max_tokens: int
     grammar: str | None
@@ -94,8 +96,11 @@ class Preparation:
                         the end of a long context
     """
 
-    def __init__(self, cluster: Cluster, salts: SaltStore, secret: bytes, completion_tokens: int) -> None:
+    def __init__(
+        self, cluster: Cluster, salts: SaltStore, attribution: Attribution, secret: bytes, completion_tokens: int
+    ) -> None:
         self._cluster = cluster
+        self._attribution = attribution
         self._salts = salts
         self._secret = secret
         self._completion_tokens = completion_tokens
@@ -109,29 +114,35 @@ class Preparation:
         exchange.model = served.name
         if request.n > served.info.max_n:
             raise BadRequestError(f"Must be between 1 and {served.info.max_n}.", param="n", code="out_of_range")
-        namespace = await self._namespace(exchange.tenant_id, served, request.cache.namespace)
+        origin = await self._origin(exchange.tenant_id, served, request)
+        namespace = self._namespace(origin, served, request.cache.namespace)
         grammar = await self._constraint(request, exchange.tenant_id)
-        tokens, chain = await _run(len(body), _identify, request, served, namespace, exchange.tenant_id)
+        tokens, chain, sketch = await _run(len(body), self._identify, request, served, namespace, origin)
         exchange.prompt_tokens = len(tokens)
+        exchange.template = sketch.template
         return Call(
             request=request,
             served=served,
             tokens=tokens,
             namespace=namespace,
             chain=chain,
+            sketch=sketch,
             tag=self._tag(exchange.tenant_id),
             max_tokens=self._room(request, len(tokens), served.info.context_length),
             grammar=grammar,
         )
 
-    async def _namespace(self, tenant_id: str, served: ServedModel, sub: str) -> Namespace:
-        scope = Scope("tenant", tenant_id)
+    async def _origin(self, tenant_id: str, served: ServedModel, request: ChatRequest) -> Origin:
         try:
-            epoch = await self._salts.current(str(scope))
+            epoch = await self._salts.current(str(Scope("tenant", tenant_id)))
         except StoreUnavailableError:
             message = "Cache isolation cannot be established at the moment; try again."
             raise UnavailableError(message, code="store_unavailable", headers={"retry-after": "1"}) from None
-        salt = derive_salt(self._secret, scope, epoch)
+        space = (served.fingerprint, served.info.kv_dtype, request.cache.namespace)
+        return Origin(tenant_id, served.name, space, epoch, request.cache.store)
+
+    def _namespace(self, origin: Origin, served: ServedModel, sub: str) -> Namespace:
+        salt = derive_salt(self._secret, Scope("tenant", origin.tenant), origin.epoch)
         return Namespace.derive(salt=salt, model=served.fingerprint, kv_dtype=served.info.kv_dtype, sub=sub)
 
     async def _constraint(self, request: ChatRequest, tenant_id: str) -> str | None:
@@ -139,6 +150,14 @@ class Preparation:
         if not request.tools and request.response_format.type == "text":
             return None
         return await asyncio.to_thread(constraint_for, request, self._schemas, partition=tenant_id)
+
+    def _identify(
+        self, request: ChatRequest, served: ServedModel, namespace: Namespace, origin: Origin
+    ) -> tuple[list[int], BlockChain, Sketch]:
+        rendered = served.renderer.render(request.messages, request.tools, partition=origin.tenant)
+        block_size = served.info.block_size
+        sketch = self._attribution.sketch(origin, rendered.tokens, block_size, rendered.segments)
+        return rendered.tokens, BlockChain.of(rendered.tokens, namespace, block_size), sketch
 
     def _tag(self, tenant_id: str) -> str:
         """An opaque name for the tenant: workers share their slots by it and learn nothing else."""
@@ -158,13 +177,6 @@ class Preparation:
 
 def _read(body: bytes) -> ChatRequest:
     return normalize(parse_chat(body))
-
-
-def _identify(
-    request: ChatRequest, served: ServedModel, namespace: Namespace, partition: str
-) -> tuple[list[int], BlockChain]:
-    tokens = served.renderer.render(request.messages, request.tools, partition=partition).tokens
-    return tokens, BlockChain.of(tokens, namespace, served.info.block_size)
 
 
 async def _run(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

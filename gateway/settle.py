@@ -1,12 +1,15 @@
 """The end of every request: one ledger row, one log line, the counters, and the live view."""
 
+import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from cacheplane.attribution import Reason
 from gateway.exchange import Exchange
 from gateway.live import LiveRequests
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
-from tenants import Ledger, LedgerRow
+from gateway.reuse import explanation
+from tenants import MISS, Ledger, LedgerRow
 
 
 class Settlement:
@@ -50,7 +53,16 @@ def _row(exchange: Exchange) -> LedgerRow:
         ttft_ms=exchange.ttft_ms,
         duration_ms=exchange.duration_ms,
         overhead_ms=exchange.overhead_ms or 0.0,
+        template=exchange.template or None,
+        explanation=msgspec.json.encode(explanation(exchange)).decode(),
+        **_misses(exchange),
     )
+
+
+def _misses(exchange: Exchange) -> dict[str, int]:
+    if exchange.misses is None:
+        return {}
+    return {MISS + reason: exchange.misses.tokens.get(reason, 0) for reason in Reason}
 
 
 def _line(exchange: Exchange) -> dict[str, object]:
@@ -71,6 +83,8 @@ def _line(exchange: Exchange) -> dict[str, object]:
         "prompt_tokens": exchange.prompt_tokens,
         "cached_tokens": exchange.cached_tokens,
         "predicted_tokens": exchange.predicted_tokens,
+        "available_tokens": exchange.available_tokens,
+        "misses": None if exchange.misses is None else dict(exchange.misses.tokens),
         "completion_tokens": exchange.completion_tokens,
         "queue_ms": round(exchange.queue_ms, 2),
         "ttft_ms": None if exchange.ttft_ms is None else round(exchange.ttft_ms, 2),

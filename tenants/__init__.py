@@ -1,8 +1,8 @@
 """Tenants: who may call, under which salt epoch, and what each request used.
 
-owns            the schema; tenants, API keys, salt epochs, usage ledger, hit-rate reports
+owns            the schema; tenants, API keys, salt epochs, usage ledger, reports of reuse and misses
 does not own    HTTP, prompts, the master secret, cache identity, Alembic history
-front door      Database, KeyStore, SaltStore, Ledger, LedgerRow, hit_rates, recent
+front door      Database, KeyStore, SaltStore, Ledger, LedgerRow, hit_rates, template_misses, find_request, recent
 
 Every time in this room is an int: milliseconds since the Unix epoch, UTC.
 """
@@ -10,11 +10,13 @@ Every time in this room is an int: milliseconds since the Unix epoch, UTC.
 from tenants.database import Database, StoreUnavailableError, now_ms
 from tenants.keys import KeyRejectedError, KeyStore, Principal
 from tenants.ledger import Ledger
-from tenants.reports import HitRate, hit_rates, recent
+from tenants.reports import HitRate, TemplateMisses, find_request, hit_rates, recent, template_misses
 from tenants.salts import SaltStore
-from tenants.schema import ApiKey, LedgerRow, SaltEpoch, Tenant
+from tenants.schema import MISS, MISSES, ApiKey, LedgerRow, SaltEpoch, Tenant
 
 __all__ = [
+    "MISS",
+    "MISSES",
     "ApiKey",
     "Database",
     "HitRate",
@@ -26,8 +28,11 @@ __all__ = [
     "SaltEpoch",
     "SaltStore",
     "StoreUnavailableError",
+    "TemplateMisses",
     "Tenant",
+    "find_request",
     "hit_rates",
     "now_ms",
     "recent",
+    "template_misses",
 ]

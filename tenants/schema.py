@@ -72,6 +72,10 @@ class LedgerRow(Base):
     available    prompt tokens that some worker of the fleet held at decision time
     predicted    of those, on the chosen worker
     cached       the worker's own count of what it reused
+    miss_*       prompt tokens that were not reused, by reason, 0 for one that no token has; they add up to
+                 prompt - cached. None where no worker told what it reused
+    template     names the system prompt and tools within the tenant; None where nothing was rendered
+    explanation  JSON: where the prompt left an earlier one, and the decision with its costs; never text
 
     No foreign keys: a refused request has no tenant, and a bill outlives the key that it was made with.
     """
@@ -104,3 +108,23 @@ class LedgerRow(Base):
     ttft_ms: Mapped[float | None] = mapped_column(default=None)
     duration_ms: Mapped[float] = mapped_column(default=0.0)
     overhead_ms: Mapped[float] = mapped_column(default=0.0)
+    template: Mapped[str | None] = mapped_column(default=None)
+    explanation: Mapped[str | None] = mapped_column(default=None)
+    miss_parity: Mapped[int | None] = mapped_column(default=None)
+    miss_routed_away: Mapped[int | None] = mapped_column(default=None)
+    miss_worker_lost: Mapped[int | None] = mapped_column(default=None)
+    miss_evicted: Mapped[int | None] = mapped_column(default=None)
+    miss_tier_dropped: Mapped[int | None] = mapped_column(default=None)
+    miss_not_stored: Mapped[int | None] = mapped_column(default=None)
+    miss_salt_rotated: Mapped[int | None] = mapped_column(default=None)
+    miss_diverged_tools: Mapped[int | None] = mapped_column(default=None)
+    miss_diverged_system: Mapped[int | None] = mapped_column(default=None)
+    miss_diverged_history: Mapped[int | None] = mapped_column(default=None)
+    miss_diverged_volatile: Mapped[int | None] = mapped_column(default=None)
+    miss_first_seen: Mapped[int | None] = mapped_column(default=None)
+    miss_below_block: Mapped[int | None] = mapped_column(default=None)
+
+
+MISS = "miss_"
+MISSES = tuple(column.key for column in LedgerRow.__table__.columns if column.key.startswith(MISS))
+"""The columns that say why prompt tokens were not reused."""

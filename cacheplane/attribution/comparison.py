@@ -28,10 +28,12 @@ def compare(sketch: Sketch, earlier: Sequence[Sketch], start: int, end: int) -> 
     kin = [other for other in earlier if other.origin.space == sketch.origin.space]
     if start >= end or not kin or not _may_be_known(sketch, kin, start, end):
         return None
-    weights = _weights(sketch)
+    exact, loose = _weights(sketch, _exact), _weights(sketch, _loose)
 
-    def in_common(other: Sketch) -> tuple[int, int]:
-        return sum(map(weights.__getitem__, sketch.loose & other.loose)), sketch.shared(other)
+    def in_common(other: Sketch) -> tuple[int, int, int]:
+        """What is the same to the letter comes first: sessions may be alike but for their numbers."""
+        letter = sum(map(exact.__getitem__, sketch.exact & other.exact))
+        return letter, sum(map(loose.__getitem__, sketch.loose & other.loose)), sketch.shared(other)
 
     return _Alignment(sketch, max(kin, key=in_common)).departed(start, end)
 
@@ -49,11 +51,11 @@ def _may_be_known(sketch: Sketch, kin: Iterable[Sketch], start: int, end: int) -
     return any(not loose.isdisjoint(other.loose) for other in kin)
 
 
-def _weights(sketch: Sketch) -> dict[int, int]:
-    """Tokens by loose digest, of all but the template's own words."""
+def _weights(sketch: Sketch, form: Callable[[Mark], int]) -> dict[int, int]:
+    """Tokens by digest in a form."""
     weights: dict[int, int] = {}
     for mark, begins, ends in zip(sketch.marks, sketch.starts, sketch.ends, strict=True):
-        weights[mark.loose] = weights.get(mark.loose, 0) + ends - begins
+        weights[form(mark)] = weights.get(form(mark), 0) + ends - begins
     return weights
 
 

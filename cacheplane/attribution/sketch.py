@@ -43,6 +43,7 @@ class Sketch:
     keys      uint64[blocks], block keys of the tokens without any salt, under a key of this process
     marks     of its segments, in order; `ends` has for each the token behind it
     starts    and the token at which it begins
+    exact     and loose: digests of its segments but the template's own words
     stored    it was served and its blocks were stored; False while that is not known
     template  digest of system prompt and tools, equal for orders of tools and volatile values that differ
     """
@@ -56,15 +57,18 @@ class Sketch:
     ends: tuple[int, ...]
     template: str
     stored: bool = False
+    exact: frozenset[int] = field(init=False)
     loose: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.loose = frozenset(mark.loose for mark in self.marks if mark.part is not Part.FRAME)
+        own = [mark for mark in self.marks if mark.part is not Part.FRAME]
+        self.exact = frozenset([mark.exact for mark in own])
+        self.loose = frozenset([mark.loose for mark in own])
 
     @property
     def bytes(self) -> int:
         """What it takes, its marks counted by whoever shares them between sketches."""
-        return SKETCH_BYTES + self.keys.nbytes + 176 * len(self.marks)
+        return SKETCH_BYTES + self.keys.nbytes + 256 * len(self.marks)
 
     @property
     def reusable(self) -> int:

@@ -5,6 +5,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gateway.reuse import Reuse
+
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 
@@ -38,13 +40,14 @@ class CompletionDetails(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    """Tokens. The prompt counts once, whatever `n` is."""
+    """Tokens. The prompt counts once, whatever `n` is. `saltway` is our own; SDKs keep it as an extra."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int = 0
     prompt_tokens_details: PromptDetails = msgspec.field(default_factory=PromptDetails)
     completion_tokens_details: CompletionDetails = msgspec.field(default_factory=CompletionDetails)
+    saltway: Reuse | UnsetType = UNSET
 
 
 class CalledFunction(msgspec.Struct):

@@ -24,6 +24,7 @@ from gateway.chat.reading import ChoiceReading, Reading, TokenBytes
 from gateway.chat.request import ChatRequest
 from gateway.errors import ApiError, UpstreamError, envelope, from_worker
 from gateway.frames import DeltaFrame, EndFrame, ErrorFrame, FinishFrame, Frame
+from gateway.reuse import Reuse
 from gateway.tools.hermes import CallArguments, CallStart, Event, Text, new_call_id
 
 _encode = msgspec.json.Encoder().encode
@@ -39,7 +40,34 @@ class ReplyHead:
     created: int
 
 
-class ChatStream:
+class _Chat:
+    """What both forms of a reply begin with: frames are read in the same way."""
+
+    def __init__(
+        self,
+        request: ChatRequest,
+        head: ReplyHead,
+        token_bytes: TokenBytes,
+        new_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        self._request = request
+        self._head = head
+        self._reading = Reading(request, token_bytes, new_id)
+
+    @property
+    def usage(self) -> Usage:
+        return self._reading.usage
+
+    @property
+    def finish_reasons(self) -> list[FinishReason | None]:
+        return [choice.finish for choice in self._reading.choices]
+
+    def explain(self, reuse: Reuse) -> None:
+        """Say in the usage what could have been reused, and why the rest was not."""
+        self._reading.usage.saltway = reuse
+
+
+class ChatStream(_Chat):
     """The bytes of a stream, in OpenAI's order: for each choice the role, then deltas, then one finish reason; the
     usage frame when it was asked for; [DONE] once, last.
 
@@ -53,20 +81,10 @@ class ChatStream:
         token_bytes: TokenBytes,
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
-        self._reading = Reading(request, token_bytes, new_id)
-        self._head = head
-        self._include_usage = request.stream_options.include_usage
+        super().__init__(request, head, token_bytes, new_id)
         self._spoken: set[int] = set()
         self._text_frames = [_TextFrame(head, index) for index in range(request.n)]
         self.closed = False
-
-    @property
-    def usage(self) -> Usage:
-        return self._reading.usage
-
-    @property
-    def finish_reasons(self) -> list[FinishReason | None]:
-        return [choice.finish for choice in self._reading.choices]
 
     def feed(self, frame: Frame) -> bytes:
         """What `frame` adds to the stream, possibly nothing. After the stream has closed, always nothing."""
@@ -132,7 +150,7 @@ class ChatStream:
         return self._usage() + _DONE
 
     def _usage(self) -> bytes:
-        return self._write_chunk([], self._reading.usage) if self._include_usage else b""
+        return self._write_chunk([], self._reading.usage) if self._request.stream_options.include_usage else b""
 
     def _chunk(self, index: int, delta: Delta, choice: ChoiceReading) -> bytes:
         """A frame of one choice; log probabilities that wait go along with whatever is next."""
@@ -192,7 +210,7 @@ class _Gathered:
         return ReplyMessage("assistant", text or None, tool_calls=self.calls)
 
 
-class ChatCollector:
+class ChatCollector(_Chat):
     """The plain reply: feed it every frame, then take the reply."""
 
     def __init__(
@@ -202,18 +220,8 @@ class ChatCollector:
         token_bytes: TokenBytes,
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
-        self._reading = Reading(request, token_bytes, new_id)
-        self._request = request
-        self._head = head
+        super().__init__(request, head, token_bytes, new_id)
         self._gathered = [_Gathered() for _ in range(request.n)]
-
-    @property
-    def usage(self) -> Usage:
-        return self._reading.usage
-
-    @property
-    def finish_reasons(self) -> list[FinishReason | None]:
-        return [choice.finish for choice in self._reading.choices]
 
     def feed(self, frame: Frame) -> None:
         """Raises ApiError when the worker gives up."""

@@ -1,6 +1,6 @@
 /** The operator's page: sign in with an admin key, then watch reuse, requests and workers. */
 
-import { count, duration, NONE, share, shortId, timeOfDay } from "./format.js";
+import { count, duration, NONE, reasons, share, shortId, timeOfDay } from "./format.js";
 import { bar, LiveTable, tag } from "./table.js";
 
 const KEY = "saltway-admin-key";
@@ -15,10 +15,25 @@ const tables = {
     bar((row) => row.hit_rate, (row) => row.predicted_rate, (row) => `${row.tenant}: ${share(row.hit_rate)} delivered`),
     { class: "num", text: (row) => share(row.hit_rate) },
     { class: "num", text: (row) => share(row.predicted_rate) },
+    { class: "num", text: (row) => share(row.available_rate) },
     { class: "num", text: (row) => count(row.requests) },
     { class: "num", text: (row) => count(row.prompt_tokens) },
     { class: "num", text: (row) => count(row.cached_tokens) },
     { class: "num", text: (row) => count(row.completion_tokens) },
+  ]),
+  misses: new LiveTable("misses", (row) => `${row.tenant} ${row.template}`, [
+    { text: (row) => row.tenant },
+    { class: "id", text: (row) => row.template },
+    bar(
+      (row) => row.delivered_rate,
+      (row) => row.available_rate,
+      (row) => `${row.tenant}, ${row.template}: ${share(row.delivered_rate)} delivered`,
+    ),
+    { class: "num", text: (row) => share(row.delivered_rate) },
+    { class: "num", text: (row) => share(row.routed_rate) },
+    { class: "num", text: (row) => share(row.available_rate) },
+    { class: "num", text: (row) => count(computed(row)) },
+    { class: "wrap", text: (row) => reasons(row.missed_tokens) },
   ]),
   live: new LiveTable("live", (row) => row.id, [
     { class: "id", text: (row) => shortId(row.id) },
@@ -61,6 +76,14 @@ const tables = {
   ]),
 };
 
+function computed(row) {
+  return Object.values(row.missed_tokens).reduce((sum, tokens) => sum + tokens, 0);
+}
+
+function chosenWindow() {
+  return document.querySelector("input[name=window]:checked").value;
+}
+
 class Refused extends Error {}
 
 let key = sessionStorage.getItem(KEY);
@@ -76,13 +99,15 @@ async function get(path) {
 
 const sources = {
   async rates() {
-    const window_ = document.querySelector("input[name=window]:checked").value;
-    const { tenants, total } = await get(`hit-rates?window=${window_}`);
+    const { tenants, total } = await get(`hit-rates?window=${chosenWindow()}`);
     tables.rates.show(tenants);
     el("total-rate").textContent = share(total.hit_rate);
     el("total-requests").textContent = count(total.requests);
     el("total-prompt").textContent = count(total.prompt_tokens);
     el("total-cached").textContent = count(total.cached_tokens);
+  },
+  async misses() {
+    tables.misses.show((await get(`misses?window=${chosenWindow()}`)).templates);
   },
   async live() {
     const { requests } = await get("live");
@@ -173,7 +198,7 @@ async function signIn(event) {
 el("sign-in").addEventListener("submit", signIn);
 el("sign-out").addEventListener("click", () => signOut());
 for (const choice of document.querySelectorAll("input[name=window]")) {
-  choice.addEventListener("change", () => refresh(["rates"]));
+  choice.addEventListener("change", () => refresh(["rates", "misses"]));
 }
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && key) start();

@@ -78,15 +78,35 @@ async def test_hit_rates_are_shown_per_tenant_with_a_bar(page: Page) -> None:
         await expect(page.locator("#total-requests")).to_have_text("2")
 
 
+async def test_why_tokens_were_computed_is_shown_by_template_beside_the_three_rates(page: Page) -> None:
+    async with running() as stack:
+        tokens = await traffic(stack)
+        await sign_in(page, stack)
+        row = page.locator("#misses tbody tr")
+        await expect(row).to_have_count(1)
+        cells = row.locator("td")
+        await expect(cells.first).to_have_text("acme")
+        await expect(cells.nth(1)).to_have_text("plain")
+        reused = tokens // 16 * 16 / (2 * tokens)
+        for column in (3, 4, 5):  # delivered, routed, available
+            await expect(cells.nth(column)).to_have_text(f"{reused * 100:.1f} %")
+        computed = 2 * tokens - tokens // 16 * 16
+        await expect(cells.nth(6)).to_have_text(str(computed))
+        new = (tokens - 1) // 16 * 16 / computed
+        await expect(cells.nth(7)).to_have_text(f"first seen {new * 100:.1f} %, below block {(1 - new) * 100:.1f} %")
+
+
 async def test_the_window_can_be_chosen(page: Page) -> None:
     async with running() as stack:
         await traffic(stack)
         await sign_in(page, stack)
         await expect(page.locator("#status")).to_have_text("Live")
         for label, window in (("5 min", "5m"), ("24 hours", "24h")):
-            async with page.expect_response(lambda reply, w=window: reply.url.endswith(f"window={w}")) as reply:  # type: ignore[misc]
-                await page.get_by_text(label, exact=True).click()
-            assert (await reply.value).status == 200
+            for report in ("hit-rates", "misses"):
+                async with page.expect_response(f"**/{report}?window={window}") as reply:
+                    await page.get_by_text(label, exact=True).click()
+                assert (await reply.value).status == 200
+                await page.get_by_text("15 min", exact=True).click()
         await expect(page.locator("#rates tbody tr")).to_have_count(1)
 
 
@@ -172,7 +192,7 @@ async def test_text_can_be_read_in_both_schemes(page: Page, scheme: Any) -> None
         await traffic(stack)
         await sign_in(page, stack)
         await expect(page.locator("#rates tbody tr")).to_have_count(1)
-        for place in ("#rates td", "#rates th", "#total-rate", ".hint", "#status", "#recent .tag"):
+        for place in ("#rates td", "#rates th", "#total-rate", ".hint", "#misses td", "#status", "#recent .tag"):
             assert (place, await contrast(page, place) >= 4.5) == (place, True)
 
 

@@ -21,10 +21,13 @@ from aiohttp import web
 from cacheplane.identity import BlockChain, Namespace, Span
 from cacheplane.wire import (
     Batch,
+    BlockRemoved,
     BlockStored,
+    Event,
     Message,
     Snapshot,
     SnapshotBlock,
+    Tier,
     decode_replay_request,
     encode_batch,
     encode_message,
@@ -59,13 +62,25 @@ class Script:
 
 
 class ScriptedWorker:
-    """One worker on loopback. `scripts` are used up in order; then every request gets the default one."""
+    """One worker on loopback. `scripts` are used up in order; then every request gets the default one.
 
-    def __init__(self, worker_id: str = "w0", *, model: str = "tiny", fingerprint: str = "fp-1", context: int = 2048):
+    capacity   blocks that its cache holds; beyond it the deepest blocks of other prompts go, then of the same
+    """
+
+    def __init__(
+        self,
+        worker_id: str = "w0",
+        *,
+        model: str = "tiny",
+        fingerprint: str = "fp-1",
+        context: int = 2048,
+        capacity: int = TOTAL_BLOCKS,
+    ) -> None:
         self.worker_id = worker_id
         self.model = model
         self.fingerprint = fingerprint
         self.context = context
+        self.capacity = capacity
         self.scripts: deque[Script] = deque()
         self.default = Script()
         self.requests: list[GenerateRequest] = []
@@ -244,7 +259,7 @@ class ScriptedWorker:
     async def _end(
         self, http: web.Request, response: web.StreamResponse, request: GenerateRequest, script: Script
     ) -> None:
-        if script.store:
+        if script.store and request.store:
             await self.store(self._chain(request))
         count = sum(len(_ids(piece)) for piece in script.pieces)
         open_ones = [index for index in range(request.n) if not _is_finished(request, index)]
@@ -264,13 +279,28 @@ class ScriptedWorker:
 
     async def store(self, chain: BlockChain) -> None:
         """Remember the blocks of a prompt and tell the subscribers about those that are new."""
-        known = sum(digest in self._blocks for digest in chain.hashes)  # always a prefix: nothing is ever evicted
+        known = sum(digest in self._blocks for digest in chain.hashes)  # always a prefix: leaves are evicted first
         parents = (None, *chain.hashes)
         self._blocks.update(zip(chain.hashes[known:], parents[known:], strict=False))
         if known < len(chain):
             await self._publish(BlockStored(list(chain.hashes[known:]), parents[known], BLOCK))
+        if gone := self._make_room(chain):
+            await self._publish(BlockRemoved(gone, Tier.DEVICE, "evicted"))
 
-    async def _publish(self, event: BlockStored) -> None:
+    def _make_room(self, chain: BlockChain) -> list[bytes]:
+        mine = set(chain.hashes)
+        leaves_first = reversed(list(self._blocks))  # children were stored after their parents
+        by_turn = sorted(leaves_first, key=mine.__contains__)
+        gone = by_turn[: max(0, len(self._blocks) - self.capacity)]
+        for digest in gone:
+            del self._blocks[digest]
+        return gone
+
+    @property
+    def blocks(self) -> int:
+        return len(self._blocks)
+
+    async def _publish(self, event: Event) -> None:
         payload = encode_batch(Batch(0.0, [event], None, self.epoch))
         message = Message(b"kv", len(self._sent), payload)
         self._sent.append(message)

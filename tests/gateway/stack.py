@@ -95,6 +95,16 @@ class Stack:
 
         await eventually(all_synced)
 
+    async def settled(self) -> None:
+        """Until the index holds what the workers hold."""
+        held = {worker.worker_id: worker.blocks for worker in self.workers}
+
+        async def there() -> bool:
+            views = (await self.admin("workers"))["workers"]
+            return {view["id"]: view["index_blocks"] for view in views} == held
+
+        await eventually(there)
+
     async def indexed(self, worker_id: str, blocks: int) -> None:
         """Until the index holds that many blocks of a worker."""
 

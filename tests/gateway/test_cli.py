@@ -1,4 +1,5 @@
 import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import main
-from tenants import Database, KeyRejectedError, KeyStore, Principal, SaltStore, now_ms
+from tenants import Database, KeyRejectedError, KeyStore, LedgerRow, Principal, SaltStore, now_ms
 
 
 class Terminal:
@@ -83,6 +84,44 @@ def test_rotating_a_salt_prints_its_epoch(terminal: Terminal) -> None:
     assert asyncio.run(epoch()) == 2
 
 
+EXPLANATION = (
+    '{"placed":{"worker":"w0","mode":"events","reason":"prefix","cost_ms":{"queue":1.5,"total":1.5},'
+    '"runner_up":null,"runner_up_cost_ms":null},'
+    '"diverged":{"part":"system","kind":"volatile","index":0,"token":5,"tokens":48}}'
+)
+
+
+def test_a_request_of_the_ledger_is_explained(terminal: Terminal) -> None:
+    terminal.output("tenant", "list")  # makes the schema
+    row = LedgerRow(
+        request_id="req_1",
+        created_at=1,
+        dialect="chat",
+        status=200,
+        tenant_id="acme",
+        template="0a1b2c3d",
+        explanation=EXPLANATION,
+        prompt_tokens=70,
+        cached_tokens=0,
+        miss_diverged_volatile=48,
+        miss_first_seen=16,
+        miss_below_block=6,
+    )
+
+    async def store() -> None:
+        async with Database(terminal.database) as database, database.transaction() as session:
+            session.add(row)
+
+    asyncio.run(store())
+    words = terminal.output("explain", "req_1")
+    assert re.search(r"^  diverged_volatile +48 +68\.6 %", words, re.MULTILINE)
+    assert "diverged in system[0], token 5: volatile; it cost 48 tokens\n  A value that differs" in words
+    assert "placed on w0 (prefix, by events)\n  w0                      1.5 ms = queue 1.5\n" in words
+    told = json.loads(terminal.output("explain", "req_1", "--json"))
+    assert told["missed_tokens"] == {"diverged_volatile": 48, "first_seen": 16, "below_block": 6}
+    assert told["diverged"]["tokens"] == 48
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -97,6 +136,7 @@ def test_rotating_a_salt_prints_its_epoch(terminal: Terminal) -> None:
         (("salt", "rotate", "tenant:nobody"), "There is no tenant nobody"),
         (("up", "--port", "0"), "Option port must be a whole number, 1 to 65535"),
         (("up", "--model", "/no/such.gguf"), "Cannot read the model /no/such.gguf"),
+        (("explain", "req_none"), "The ledger has no request req_none."),
         (("sing",), "No such command"),
     ],
 )
@@ -141,5 +181,5 @@ def test_the_description_is_printed_or_written(terminal: Terminal, tmp_path: Pat
 
 def test_it_runs_as_a_module(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-m", "gateway", "--help"], capture_output=True, text=True, check=True)
-    for command in ("config", "key", "salt", "serve", "tenant", "up"):
+    for command in ("config", "explain", "key", "salt", "serve", "tenant", "up"):
         assert re.search(rf"^  {command} ", ran.stdout, re.MULTILINE)

@@ -1,16 +1,24 @@
 """Metrics, without a gateway around them."""
 
+from cacheplane.attribution import Misses, Reason
 from gateway.exchange import Exchange
-from gateway.metrics import MAX_TENANTS, OTHER, Labels, Metrics
+from gateway.metrics import MAX_TEMPLATES, MAX_TENANTS, OTHER, Labels, Metrics
 
 
 def test_tenants_beyond_the_bound_share_one_label() -> None:
-    labels = Labels(limit=2)
-    assert [labels.of(tenant) for tenant in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
+    labels = Labels(tenants=2)
+    assert [labels.tenant(tenant) for tenant in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
+
+
+def test_templates_beyond_the_bound_share_one_label_within_their_tenant() -> None:
+    labels = Labels(tenants=2, templates=2)
+    assert [labels.template(*pair) for pair in (("a", "t"), ("a", "u"), ("b", "t"), ("a", "t"), ("c", "t"))] == [
+        *(("a", "t"), ("a", "u"), ("b", OTHER), ("a", "t"), (OTHER, OTHER)),
+    ]
 
 
 def test_the_number_of_series_does_not_grow_with_the_tenants() -> None:
-    metrics = Metrics(lambda: 0, list)
+    metrics = Metrics(lambda: 0, list, dict)
 
     def series() -> int:
         return sum(len(family.samples) for family in metrics.registry.collect())
@@ -24,10 +32,44 @@ def test_the_number_of_series_does_not_grow_with_the_tenants() -> None:
 
 
 def test_a_request_that_was_never_placed_counts_no_placement() -> None:
-    metrics = Metrics(lambda: 3, list)
+    metrics = Metrics(lambda: 3, list, dict)
     metrics.settled(Exchange("r", tenant_id="acme", status=400))
     text = metrics.text().decode()
     assert 'saltway_requests_total{model="unknown",status="400",tenant="acme"} 1.0' in text
     assert "saltway_placements_total{" not in text
     assert "saltway_in_flight_requests 3.0" in text
     assert "saltway_retries_total 0.0" in text
+
+
+def missed(number: int, tokens: int, tenant: str = "acme") -> Exchange:
+    exchange = Exchange(str(number), tenant_id=tenant, model="tiny", status=200, template=f"{number:08x}")
+    exchange.prompt_tokens, exchange.cached_tokens, exchange.available_tokens = tokens + 32, 32, 48
+    exchange.misses = Misses({Reason.EVICTED: 16, Reason.FIRST_SEEN: tokens - 16})
+    return exchange
+
+
+def test_missed_tokens_are_counted_by_template_and_reason_beside_the_three_rates() -> None:
+    metrics = Metrics(lambda: 0, list, lambda: {"tiny": 12})
+    for _ in range(2):
+        metrics.settled(missed(7, 100))
+    text = metrics.text().decode()
+    at = 'template="00000007",tenant="acme"'
+    assert f'saltway_missed_tokens_total{{reason="evicted",{at}}} 32.0' in text
+    assert f'saltway_missed_tokens_total{{reason="first_seen",{at}}} 168.0' in text
+    for stage, tokens in (("prompt", 264.0), ("available", 96.0), ("routed", 0.0), ("delivered", 64.0)):
+        assert f'saltway_reuse_tokens_total{{stage="{stage}",{at}}} {tokens}' in text
+    assert 'saltway_tenant_isolated_tokens_total{model="tiny"} 12.0' in text
+
+
+def test_the_number_of_series_does_not_grow_with_the_templates() -> None:
+    metrics = Metrics(lambda: 0, list, dict)
+
+    def series() -> int:
+        return sum(len(family.samples) for family in metrics.registry.collect())
+
+    for number in range(MAX_TEMPLATES + 1):
+        metrics.settled(missed(number, 100))
+    full = series()
+    for number in range(1000):
+        metrics.settled(missed(MAX_TEMPLATES + 1 + number, 100))
+    assert series() == full
