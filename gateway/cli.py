@@ -54,7 +54,7 @@ def saltway() -> None:
 @saltway.command("up")
 @click.option("--port", type=int, help="Port of the gateway.")
 @click.option("--workers", type=int, help="Number of workers.")
-@click.option("--model", help="A GGUF file, or smollm2 for the packaged model.")
+@click.option("--model", help="A GGUF file, a Hugging Face folder, or smollm2, the packaged model.")
 @click.option("--home", type=click.Path(file_okay=False), help="Folder of all state.")
 def up_command(port: int | None, workers: int | None, model: str | None, home: str | None) -> int:
     """Start everything on this machine; Ctrl-C stops it."""

@@ -56,7 +56,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         int, Meta(ge=1, le=64, description="Workers that `saltway up` starts; they share the cores between them.")
     ] = 2
     model: Annotated[
-        str, Meta(min_length=1, description="A GGUF file, or `smollm2` for the packaged SmolLM2-135M-Instruct.")
+        str,
+        Meta(
+            min_length=1,
+            description="A GGUF file, a Hugging Face folder, or `smollm2`, the packaged SmolLM2-135M-Instruct.",
+        ),
     ] = PACKAGED_MODEL
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"],

@@ -12,6 +12,7 @@ from gateway.chat.messages import EMPTY_PARAMETERS, Message, Tool, ToolCall
 from gateway.errors import BadRequestError
 from gateway.render.masking import Mask
 from gateway.render.outline import Stretch, outline
+from gateway.render.prefix import Follows
 from gateway.render.templates import DECLARED, PrintedTool, choose
 from gateway.render.tokens import CACHE_BYTES, Tokens
 from gateway.tools.arguments import canonical, is_object
@@ -41,7 +42,7 @@ class Rendered:
 class Renderer:
     """Renders for one model. Thread-safe; a new conversation costs about a microsecond a token, a known one less.
 
-    template_name     "gguf" for the model's own template, "chatml-hermes" for the declared one
+    template_name     "own" for the model's own template, "chatml-hermes" for the declared one
     supports_tools    whether the template prints them
     """
 
@@ -95,7 +96,7 @@ class Renderer:
         """
         tokens: list[int] = []
         places: list[int] = []
-        at = 0
+        at, follows = 0, Follows.NOTHING
         for stretch in _split_after(text, self._opening):
             for piece, is_control in self._tokens.cut(stretch):
                 known = len(places)
@@ -107,16 +108,19 @@ class Renderer:
                     places += [len(tokens)] * len(inside)
                     tokens.append(self._tokens.control(piece))
                 else:
-                    places += self._places(piece, inside, mask, partition, len(tokens))
-                    tokens.extend(self._tokens.encode(mask.off(piece), partition))
+                    places += self._places(piece, inside, mask, partition, len(tokens), follows)
+                    tokens.extend(self._tokens.encode(mask.off(piece), partition, follows))
+                follows = Follows.CONTROL if is_control else Follows.TEXT
         return tokens, places + [len(tokens)] * (len(marks) - len(places))
 
-    def _places(self, piece: str, inside: list[int], mask: Mask, partition: str, before: int) -> list[int]:
+    def _places(
+        self, piece: str, inside: list[int], mask: Mask, partition: str, before: int, follows: Follows
+    ) -> list[int]:
         """Of a piece's marked characters. The first one of a piece needs no search: nearly all of them are that."""
         if not any(inside):
             return [before] * len(inside)
         shown = [len(mask.off(piece[:mark])) for mark in inside]
-        return [before + place for place in self._tokens.places(mask.off(piece), shown, partition)]
+        return [before + place for place in self._tokens.places(mask.off(piece), shown, partition, follows)]
 
     def _message(self, message: Message) -> dict[str, Any]:
         role = "system" if message.role == "developer" else message.role

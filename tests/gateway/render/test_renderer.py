@@ -107,7 +107,7 @@ def test_deep_arguments_are_rendered_or_refused(depth: int) -> None:
 def test_a_models_own_template_gets_arguments_as_objects() -> None:
     renderer = Renderer(renderer_model(QWEN_LIKE))
     said = (*CHAT, Message("assistant", None, tool_calls=(ToolCall("1", FunctionCall("f", '{"x":"é"}')),)))
-    assert renderer.template_name == "gguf"
+    assert renderer.template_name == "own"
     assert '{"x": "é"}' in text_of(renderer, said)
     assert renderer.render(CHAT).tokens[0] == BOS
 

@@ -18,6 +18,22 @@ def test_a_file_is_named_after_itself(tmp_path: Path) -> None:
     assert find_model(str(tmp_path / "My-Model.Q4_1.gguf")).name == "my-model.q4_1"
 
 
+def test_a_folder_is_named_after_itself_and_as_large_as_its_weights(tmp_path: Path) -> None:
+    folder = tmp_path / "Qwen3-0.6B"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    for shard in ("a", "b"):
+        with (folder / f"{shard}.safetensors").open("wb") as file:
+            file.truncate(3_000_000)
+    model = find_model(str(folder))
+    assert (model.name, model.megabytes, model.path) == ("qwen3-0.6b", 6, folder)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UpError, match=r"holds no config\.json; set MODEL to a Hugging Face folder"):
+        find_model(str(tmp_path))
+
+
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(UpError, match=r"Cannot read the model .*none\.gguf \(No such file or directory\); set MODEL"):
         find_model(str(tmp_path / "none.gguf"))
