@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 from cacheplane.attribution import Attribution, Outlook
 from cacheplane.placement import Decision, NoWorkerError, Placement
 from gateway.cluster import Cluster
-from gateway.errors import ApiError, UnavailableError, from_worker
+from gateway.errors import ApiError, UnavailableError, from_worker, is_of_the_request
 from gateway.exchange import Exchange
 from gateway.frames import DeltaFrame, EndFrame, ErrorFrame, FinishFrame, Frame, StartFrame
 from gateway.logs import get_logger
@@ -196,6 +196,8 @@ class _Attempt:
                 self._ended = True
                 if frame.load is not None:
                     self._cluster.refresh(self._decision.worker.id, frame.load)
+            case ErrorFrame() if is_of_the_request(frame.code):
+                raise from_worker(frame.code, frame.message)
             case ErrorFrame():
                 raise WorkerFailedError(frame.code)
 

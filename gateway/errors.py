@@ -87,7 +87,17 @@ class UnavailableError(ApiError):
         super().__init__(503, message, type="server_error", code=code, headers=headers)
 
 
-_OF_THE_REQUEST = {"bad_request": "invalid_request", "context": "context_length_exceeded", "grammar": "invalid_schema"}
+_OF_THE_REQUEST = {
+    "bad_request": "invalid_request",
+    "context": "context_length_exceeded",
+    "grammar": "invalid_schema",
+    "grammar_too_complex": "grammar_too_complex",
+}
+
+
+def is_of_the_request(code: str) -> bool:
+    """Whether a worker's error says that the request itself is at fault, so that no other worker would take it."""
+    return code in _OF_THE_REQUEST
 
 
 def from_worker(code: str, message: str, param: str | None = None) -> ApiError:

@@ -67,6 +67,7 @@ class WorkerProcess:
             await self._server.serve()
         finally:
             self._service.state = "draining"
+            await self._app.close()
             self._engine.stop()
             self._publisher.stop()
             if self.crashed is None:  # after a crash nobody can say that what memory holds is whole

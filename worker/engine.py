@@ -12,7 +12,7 @@ from typing import TypeVar
 from cacheplane.identity import Span
 from cacheplane.wire import NO_SEQ, Event, Snapshot
 from worker.batch import Batch
-from worker.grammar import Grammar, Landing
+from worker.grammar import Grammar, GrammarLimitError, Landing
 from worker.kv import KVMemory
 from worker.model import Model
 from worker.rows import Row
@@ -20,7 +20,7 @@ from worker.sampler import Logits
 from worker.scheduler import Scheduler, Work
 from worker.sequence import Emit, Job, Sequence
 from worker.tokenizer import Vocabulary
-from worker.wire import GenerateRequest, Occupancy, ReleaseRequest, WorkerError
+from worker.wire import ErrorFrame, GenerateRequest, Occupancy, ReleaseRequest, WorkerError
 
 T = TypeVar("T")
 _SMOOTHING = 0.2  # weight of the newest measurement in the moving averages
@@ -231,19 +231,29 @@ class Engine:
         self._scheduler.computed(batch)
         done = 0
         for sequence, row, drafts in zip(batch.sequences, batch.rows, batch.drafts, strict=True):
-            if row.wanted:
-                self._advance(sequence, logits[done : done + row.wanted], drafts)
-                done += row.wanted
+            scores = logits[done : done + row.wanted]
+            done += row.wanted
+            if row.wanted and not sequence.finished:  # one that failed has ended its siblings
+                self._advance(sequence, scores, drafts)
         self._measure(batch, time.perf_counter() - began)
 
     def _advance(self, sequence: Sequence, logits: Logits, drafts: list[int]) -> None:
         before = sequence.generated
-        accepted = sequence.advance(logits, drafts)
+        try:
+            accepted = sequence.advance(logits, drafts)
+        except GrammarLimitError:
+            self._fail(sequence.job, "grammar_too_complex", "the grammar takes too long to follow")
+            return
         if drafts:
             self._scheduler.verified(sequence, len(drafts), accepted)
         self.counters.drafted_tokens += len(drafts)
         self.counters.accepted_tokens += accepted
         self.counters.generated_tokens += sequence.generated - before
+
+    def _fail(self, job: Job, code: str, message: str) -> None:
+        """Ends a request with an error, and nothing else."""
+        job.failure = ErrorFrame(code, message)
+        self._scheduler.stop(job, "error")
 
     def _measure(self, batch: Batch, seconds: float) -> None:
         counters = self.counters

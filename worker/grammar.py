@@ -3,7 +3,6 @@
 source   llguidance's Lark dialect; DESIGN 3.9
 """
 
-from collections import OrderedDict
 from threading import Lock
 from typing import Protocol
 
@@ -11,20 +10,29 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 from numpy.typing import NDArray
 
+from worker.limits import GRAMMAR_LIMITS
+from worker.tagged import TaggedCache
 from worker.tokenizer import Vocabulary
 from worker.wire import WorkerError
 
-_CACHE_BYTES = 8 << 20
+_CACHE_BYTES = 64 << 20
+_BYTES_EACH, _BYTES_PER_CHARACTER = 32 << 10, 40  # of a compiled grammar, as measured with sets of 1 to 20 tools
+_FORBIDDEN = "doesn't satisfy the grammar"  # llguidance's words; any other reason not to go on is a limit
+_LIMIT_WORDS = ("too big", "too large", "too many", "too complex", "too deeply", "limit", "Unable to determine")
+
+
+class GrammarLimitError(Exception):
+    """A grammar has used up what one step may cost; the sequence cannot go on."""
 
 
 class Grammar(Protocol):
     """Where one sequence stands in its grammar."""
 
     def accept(self, token: int) -> bool:
-        """Moves on by a token; False when the grammar does not allow it."""
+        """Moves on by a token; False when the grammar does not allow it. GrammarLimitError as in `allowed`."""
 
     def allowed(self) -> NDArray[np.bool_]:
-        """Which tokens may come next, [vocabulary]."""
+        """Which tokens may come next, [vocabulary]. GrammarLimitError when that cannot be told in bounded time."""
 
     def forced(self) -> list[int]:
         """The tokens that must come next whatever the model says; often none."""
@@ -49,10 +57,16 @@ class LLGrammar:
         self._bits = np.zeros(-(-vocabulary // 32), dtype=np.int32)
 
     def accept(self, token: int) -> bool:
-        return self._matcher.consume_token(token)
+        if self._matcher.consume_token(token):
+            return True
+        if _FORBIDDEN in self._matcher.get_error():
+            return False
+        raise GrammarLimitError
 
     def allowed(self) -> NDArray[np.bool_]:
         self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
+        if self._matcher.is_error():
+            raise GrammarLimitError
         return np.unpackbits(self._bits.view(np.uint8), count=self._vocabulary, bitorder="little").view(np.bool_)
 
     def forced(self) -> list[int]:
@@ -72,51 +86,56 @@ class LLGrammar:
 
     @property
     def is_done(self) -> bool:
+        if self._matcher.is_error():
+            raise GrammarLimitError
         return self._matcher.is_stopped()
 
 
 class GrammarCompiler:
     """Compiles Lark text into grammars; called from threads other than the engine's.
 
-    Compiled grammars are kept, by text, up to a total of 8 MiB of text: agents send the same tools with every turn.
+    Compiled grammars are kept, since agents send the same tools with every turn: each tag's by themselves, so that the
+    time it takes tells nobody what others send, and within 64 MiB in all.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, cache_bytes: int = _CACHE_BYTES) -> None:
         self._size = len(vocabulary)
         self._tokenizer = LLTokenizer(vocabulary.json, n_vocab=self._size, eos_token=vocabulary.stop_ids)
         self._lock = Lock()
-        self._known: OrderedDict[str, LLMatcher] = OrderedDict()
-        self._bytes = 0
+        self._known: TaggedCache[LLMatcher] = TaggedCache(cache_bytes)
 
-    def compile(self, text: str) -> LLGrammar:
-        """A fresh grammar at its start. WorkerError 400 when the text does not compile, with llguidance's reason."""
+    def known(self, text: str, tag: str = "") -> LLGrammar | None:
+        """A fresh grammar at its start, if this text has been compiled for this tag before."""
         with self._lock:
-            matcher = self._known.get(text)
-            if matcher is not None:
-                self._known.move_to_end(text)
-                return LLGrammar(matcher.deep_copy(), self._size)
-        matcher = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(text), log_level=0)
+            matcher = self._known.get(tag, text)
+        return None if matcher is None else LLGrammar(matcher.deep_copy(), self._size)
+
+    def compile(self, text: str, tag: str = "") -> LLGrammar:
+        """A fresh grammar at its start. WorkerError 400 when the text does not compile, with llguidance's reason."""
+        found = self.known(text, tag)
+        if found is not None:
+            return found
+        matcher = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(text), log_level=0, limits=GRAMMAR_LIMITS)
         if matcher.is_error():
-            raise WorkerError(400, "grammar", matcher.get_error().split("\n", 1)[0][:500], "grammar")
-        self._keep(text, matcher)
+            raise _refusal(matcher.get_error().split("\n", 1)[0][:500])
+        with self._lock:
+            self._known.put(tag, text, matcher, _BYTES_EACH + _BYTES_PER_CHARACTER * len(text))
         return LLGrammar(matcher.deep_copy(), self._size)
 
-    def _keep(self, text: str, matcher: LLMatcher) -> None:
-        with self._lock:
-            if text in self._known:
-                return
-            self._known[text] = matcher
-            self._bytes += len(text)
-            while self._bytes > _CACHE_BYTES:
-                dropped, _ = self._known.popitem(last=False)
-                self._bytes -= len(dropped)
+
+def _refusal(reason: str) -> WorkerError:
+    is_limit = any(words in reason for words in _LIMIT_WORDS)
+    return WorkerError(400, "grammar_too_complex" if is_limit else "grammar", reason, "grammar")
+
+
+_TOUCH_DOWN = 3  # a number that goes on with "e+" needs a digit more
 
 
 class Landing:
     """Steers a constrained reply to its end when its token limit is near, so that JSON closes instead of being cut.
 
     Among the allowed tokens it keeps those that close a string, an object or an array, if there are any. A reply that
-    may end as it is needs no steering.
+    may end as it is needs no steering; only its last tokens must not open anything again, as "12" does with "12.".
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -127,10 +146,11 @@ class Landing:
         # Only inside a string may any letter follow; outside, a capital Q never may.
         self._letter = next((index for index, text in enumerate(vocabulary.texts) if text == b"Q"), 0)
 
-    def steer(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The allowed tokens that lead to the end soonest."""
-        if (allowed & self._stops).any():
-            return allowed
+    def steer(self, allowed: NDArray[np.bool_], left: int) -> NDArray[np.bool_]:
+        """The allowed tokens that lead to the end soonest, with so many tokens left."""
+        ends = allowed & self._stops
+        if ends.any():
+            return ends if left <= _TOUCH_DOWN and not allowed[self._letter] else allowed
         closing = allowed & (self._quotes if allowed[self._letter] else self._brackets)
         return closing if closing.any() else allowed
 

@@ -19,6 +19,7 @@ from worker.wire import (
     Cached,
     Delta,
     End,
+    ErrorFrame,
     Finish,
     Frame,
     GenerateRequest,
@@ -63,6 +64,7 @@ class Job:
         self.admitted: float | None = None
         self.first_token: float | None = None
         self.sequences: list[Sequence] = []
+        self.failure: ErrorFrame | None = None  # set before its sequences are ended
 
     def start(self, cached: Cached) -> None:
         """The first sequence has a slot, with these prompt tokens already computed."""
@@ -73,6 +75,9 @@ class Job:
 
     def end(self, load: Occupancy) -> None:
         """All sequences have ended; load is what the engine has left to do."""
+        if self.failure is not None:
+            self.emit(self.failure)
+            return
         now = time.monotonic()
         admitted = self.admitted or now
         first = self.first_token or now
@@ -116,7 +121,9 @@ class Sequence:
         self._sampler = Sampler(params, job.seed, index, set(job.prompt))
         self._text = TextStream(params.stop)
         self._drafter = drafter
-        self._stop_ids = set(params.stop_ids) | (set() if params.ignore_eos else set(vocabulary.stop_ids))
+        self._stop_ids = set(params.stop_ids)
+        if self._grammar is not None or not params.ignore_eos:
+            self._stop_ids |= set(vocabulary.stop_ids)
         self._limit = min(params.max_tokens, context - len(job.prompt))
         self._room = landing_room(self._limit)
         self._known = len(self.tokens)  # when it got its slot
@@ -232,7 +239,8 @@ class Sequence:
         """Ends the sequence from outside: abort or deadline, or nothing more is allowed."""
         if self.finished is None:
             self.finished = reason
-            self._close()
+            if self.job.failure is None:
+                self._close()
 
     def _choose(self, logits: Logits, texts: list[str], logprobs: list[TokenLogprob]) -> None:
         """Takes one token by the logits, and those that it forces."""
@@ -249,14 +257,20 @@ class Sequence:
             logprobs.append(choice.logprob)
 
     def _allowed(self) -> NDArray[np.bool_] | None:
-        if self._grammar is not None:
-            allowed = self._grammar.allowed()
-            return self._landing.steer(allowed) if self._limit - self.generated <= self._room else allowed
-        if self.generated >= self.job.params.min_tokens:
-            return None
-        allowed = np.ones(len(self._vocabulary), dtype=np.bool_)
-        allowed[list(self._stop_ids)] = False
-        return allowed
+        left = self._limit - self.generated
+        goes_on = self.generated < self.job.params.min_tokens
+        if self._grammar is None:
+            return self._without_stops(np.ones(len(self._vocabulary), dtype=np.bool_)) if goes_on else None
+        allowed = self._grammar.allowed()
+        if goes_on or self.job.params.ignore_eos:
+            more = self._without_stops(allowed)
+            allowed = more if more.any() else allowed  # where nothing but the end may follow, it ends
+        return self._landing.steer(allowed, left) if left <= self._room else allowed
+
+    def _without_stops(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        more = allowed.copy()
+        more[list(self._stop_ids)] = False
+        return more
 
     def _take(self, token: int, texts: list[str]) -> bool:
         """Appends one token; False when the sequence ends with it or before it."""

@@ -18,6 +18,7 @@ from worker.grammar import Grammar, GrammarCompiler
 from worker.metrics import EngineCollector, registry_of
 from worker.publisher import EventPublisher
 from worker.sequence import Emit
+from worker.trial import Trial, is_risky
 from worker.wire import (
     AbortRequest,
     End,
@@ -34,6 +35,7 @@ from worker.wire import (
 T = TypeVar("T")
 _MAX_BODY = 32 << 20
 _COMPILE_SECONDS = 10.0
+_TRIAL_SECONDS = 3.0
 _SEND_SECONDS = 30.0
 _JSON, _NDJSON, _MSGPACK = b"application/json", b"application/x-ndjson", b"application/msgpack"
 _CRASHED = ErrorFrame("internal", "the engine has stopped")
@@ -57,6 +59,7 @@ class WorkerApp:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._engine = service.engine
+        self._trial = Trial(_TRIAL_SECONDS)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="grammar")
         self._collector = EngineCollector(service.engine)
         self._metrics = registry_of(self._collector)
@@ -80,6 +83,10 @@ class WorkerApp:
             await self._route(scope, receive, send)
         except WorkerError as error:
             await _reply(send, error.body(), status=error.status)
+
+    async def close(self) -> None:
+        """Ends what runs beside the server."""
+        await self._trial.close()
 
     def fail(self) -> None:
         """The engine has crashed: every open stream ends with an error frame."""
@@ -213,14 +220,20 @@ class WorkerApp:
         text = request.grammar
         if text is None:
             return []
-        loop = asyncio.get_running_loop()
         compiler = self._service.compiler
-        work = loop.run_in_executor(self._pool, lambda: [compiler.compile(text) for _ in range(request.n)])
+        if compiler.known(text, request.tag) is None and is_risky(text) and not await self._trial.ends(text):
+            raise _too_complex()
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._pool, lambda: [compiler.compile(text, request.tag) for _ in range(request.n)])
         try:
             async with asyncio.timeout(_COMPILE_SECONDS):
                 return list(await work)
         except TimeoutError:
-            raise WorkerError(400, "grammar", "the grammar takes too long to compile", "grammar") from None
+            raise _too_complex() from None
+
+
+def _too_complex() -> WorkerError:
+    return WorkerError(400, "grammar_too_complex", "the grammar takes too long to compile", "grammar")
 
 
 def _spans(spans: list[SpanWire], block_size: int) -> list[Span]:

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import worker.grammar
-from tests.worker.rig import ask
+from tests.worker.rig import Rig, ask
 from worker.grammar import GrammarCompiler, Landing, LLGrammar, landing_room
 from worker.sequence import Job, Sequence
 from worker.tokenizer import Vocabulary
-from worker.wire import Delta, Finish, Frame, Sampling, WorkerError
+from worker.wire import Delta, ErrorFrame, Finish, Frame, Sampling, WorkerError
 
 LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 PERSON = {
@@ -153,19 +152,50 @@ def test_two_grammars_of_one_text_do_not_share_a_position(
     assert np.array_equal(first.allowed(), second.allowed())
 
 
-def test_compiled_grammars_are_kept_up_to_a_number_of_bytes(
-    tiny_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker.grammar, "_CACHE_BYTES", 100)
-    compiler = GrammarCompiler(tiny_vocabulary)
-    texts = [f'start: "{number:0>20}"' for number in range(10)]
-    for text in texts:
+def test_compiled_grammars_are_kept_for_their_tag(tiny_vocabulary: Vocabulary) -> None:
+    compiler = GrammarCompiler(tiny_vocabulary, cache_bytes=100_000)
+    text = 'start: "yes" | "no"'
+    assert compiler.known(text, "acme") is None
+    first = compiler.compile(text, "acme")
+    again = compiler.known(text, "acme")
+    assert again is not None
+    assert np.array_equal(first.allowed(), again.allowed())
+    assert compiler.known(text, "globex") is None
+    for number in range(5):
+        compiler.compile(f'start: "{number}"', "acme")
+    assert compiler.known(text, "acme") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lark({"allOf": [{"type": "string", "pattern": f"(.*{letter}.*){{3}}"} for letter in "abcdef"]}),
+        "start: " + "(" * 3000 + '"a"' + ")" * 3000,
+    ],
+    ids=["patterns that meet", "nested deeply"],
+)
+def test_a_grammar_that_is_too_much_is_refused_as_such(compiler: GrammarCompiler, text: str) -> None:
+    with pytest.raises(WorkerError) as caught:
         compiler.compile(text)
-        compiler.compile(texts[0])
-        assert compiler._bytes == sum(map(len, compiler._known)) <= 100
-    assert texts[0] in compiler._known
-    assert texts[1] not in compiler._known
-    assert compiler.compile(texts[1]).forced()
+    assert (caught.value.status, caught.value.code) == (400, "grammar_too_complex")
+
+
+GREEDY = "start: /(((a{1,1000}){1,1000}){1,1000}){1,1000}/"
+
+
+def test_a_grammar_that_becomes_too_much_ends_its_request_alone(
+    rig: Rig, compiler: GrammarCompiler, tiny_vocabulary: Vocabulary
+) -> None:
+    other = rig.submit(ask([5, 6], sampling=Sampling(max_tokens=8, temperature=0, ignore_eos=True)))
+    grammars = [compiler.compile(GREEDY) for _ in range(2)]
+    sampling = Sampling(max_tokens=200, temperature=0, ignore_eos=True)
+    reply = rig.submit(ask([7, 8], sampling=sampling, n=2), grammars)
+    rig.run()
+    assert reply.frames[-1] == ErrorFrame("grammar_too_complex", "the grammar takes too long to follow")
+    assert not any(isinstance(frame, Finish) for frame in reply.frames)
+    assert len(other.tokens()) == 8
+    other.check()
+    rig.check_idle()
 
 
 def constrained_reply(
@@ -191,6 +221,7 @@ LANDINGS: dict[str, tuple[dict[str, Any], int]] = {
     "tree": (TREE, 16),
     "open": (OPEN, 16),
     "text": (TEXT, 16),
+    "number": ({"type": "number"}, 4),
 }
 
 
@@ -215,7 +246,7 @@ def test_only_closing_tokens_are_left_when_a_reply_lands(
         assert grammar.accept(tiny_vocabulary.texts.index(bytes([token])))
 
     def left() -> set[bytes]:
-        return {tiny_vocabulary.texts[token] for token in np.flatnonzero(landing.steer(grammar.allowed()))}
+        return {tiny_vocabulary.texts[token] for token in np.flatnonzero(landing.steer(grammar.allowed(), 9))}
 
     assert left() == {b'"', b'"]'}
     assert grammar.accept(tiny_vocabulary.texts.index(b'"'))
@@ -228,7 +259,32 @@ def test_only_closing_tokens_are_left_when_a_reply_lands(
 
 def test_free_text_is_not_steered(compiler: GrammarCompiler, tiny_vocabulary: Vocabulary) -> None:
     allowed = compiler.compile("start: /(.|\\n)*/").allowed()
-    assert np.array_equal(Landing(tiny_vocabulary).steer(allowed), allowed)
+    assert np.array_equal(Landing(tiny_vocabulary).steer(allowed, 1), allowed)
+
+
+@pytest.mark.parametrize("ignore_eos", [True, False])
+def test_the_end_of_a_grammar_is_no_token_of_the_reply(
+    compiler: GrammarCompiler, tiny_vocabulary: Vocabulary, ignore_eos: bool
+) -> None:
+    frames: list[Frame] = []
+    params = Sampling(max_tokens=50, temperature=0, ignore_eos=ignore_eos, logit_bias={"2": 50})
+    job = Job(ask([1], sampling=params), [compiler.compile("start: /a{2,4}/")], frames.append)
+    sequence = Sequence(job, 0, tiny_vocabulary, Landing(tiny_vocabulary), context=99)
+    while not sequence.finished:
+        sequence.advance(np.zeros((1, len(tiny_vocabulary)), dtype=np.float32), [])
+    assert frames[-1] == Finish(0, "stop", 4 if ignore_eos else 2)
+
+
+def test_min_tokens_puts_off_an_end_that_the_grammar_allows(
+    compiler: GrammarCompiler, tiny_vocabulary: Vocabulary
+) -> None:
+    frames: list[Frame] = []
+    params = Sampling(max_tokens=50, temperature=0, min_tokens=3, logit_bias={"2": 50})
+    job = Job(ask([1], sampling=params), [compiler.compile("start: /a*/")], frames.append)
+    sequence = Sequence(job, 0, tiny_vocabulary, Landing(tiny_vocabulary), context=99)
+    while not sequence.finished:
+        sequence.advance(np.zeros((1, len(tiny_vocabulary)), dtype=np.float32), [])
+    assert frames[-1] == Finish(0, "stop", 3)
 
 
 @pytest.mark.parametrize(("limit", "room"), [(1, 1), (16, 16), (40, 16), (100, 25), (512, 128), (4000, 128)])
