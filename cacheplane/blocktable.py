@@ -31,7 +31,7 @@ class BlockTable:
         self._places = Places(self.holders[:-STRIDE])
         self._keys = np.zeros(length, np.int64)
         self._table = KeyTable(max_blocks + AT_ONCE)
-        self.locate = self._table.locate
+        self.find, self.locate = self._table.find, self._table.locate
 
     def __len__(self) -> int:
         return len(self._table)
@@ -62,18 +62,19 @@ class BlockTable:
         rows[wrong] = found
         return rows if found.all() else rows[: wrong[found.argmin()]]
 
-    def enter(self, keys: Keys, depths: NDArray[np.int64], behind: int) -> Rows:
-        """Rows for new, distinct keys, behind the row of the block before them. The caller gives them holders."""
+    def enter(self, keys: Keys, depths: Rows, behind: int, holders: int) -> None:
+        """Enter new, distinct keys with their holders, behind the row of the block before them, 0 for none."""
         rows = self._places.take(len(keys), behind)
+        where = _span(rows)
         self._table.enter(keys, rows)
-        self._keys[rows] = keys
-        self.depths[rows] = np.minimum(depths, DEEPEST)
-        return rows
+        self._keys[where], self.holders[where] = keys, holders
+        self.depths[where] = np.minimum(depths, DEEPEST)
 
     def erase(self, rows: Rows, seats: Rows) -> None:
-        """Free rows whose holders are already nobody."""
+        """Free rows, and nobody holds what was in them."""
         self._table.erase(self._keys.take(rows), seats)
         self._keys[rows] = 0
+        self.holders[rows] = 0
         self._places.give_back(len(rows))
 
     def keys_at(self, rows: Rows) -> Keys:
@@ -88,3 +89,9 @@ class BlockTable:
         first = start if start < self._places.top else 1
         end = min(first + SCANNED, self._places.top)
         return wanted[self.holders[first:end]].nonzero()[0] + first, end
+
+
+def _span(rows: Rows) -> Rows | slice:
+    """Rows in rising order, as a slice where none is between them: writing through it takes a fifth of the time."""
+    first, last = rows.item(0), rows.item(-1)
+    return slice(first, last + 1) if last - first == len(rows) - 1 else rows

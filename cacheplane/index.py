@@ -110,7 +110,7 @@ class PrefixIndex:
             keys = _distinct(_keys([block.hash for block in snapshot.blocks if block.tier == tier]))
             for piece in _pieces(keys):
                 deep = np.array([depths[key] for key in piece.tolist()], np.int64)
-                self._hold(worker_id, tier, piece, self._table.locate(piece)[0], deep, behind=0)
+                self._hold(worker_id, tier, piece, self._table.find(piece), deep, behind=0)
         self._synced.add(worker_id)
 
     def doubt(self, worker_id: str) -> None:
@@ -124,31 +124,34 @@ class PrefixIndex:
         self._roster.leave(worker_id)
 
     def _store(self, worker_id: str, event: BlockStored) -> None:
-        if event.tier not in _TIERS:
+        if event.tier not in _TIERS or not event.hashes:
             return
-        keys = _distinct(_keys(event.hashes))
         parent = None if event.parent is None else _keys([event.parent])
-        for piece in _pieces(keys):
+        for piece in _pieces(_distinct(_keys(event.hashes))):
             self._store_piece(worker_id, event.tier, piece, parent)
             parent = piece[-1:]
 
     def _store_piece(self, worker_id: str, tier: Tier, keys: Keys, parent: Keys | None) -> None:
         """Blocks in chain order behind their parent, which is looked up along with them."""
         if parent is None:
-            rows, behind, depth = self._table.locate(keys)[0], 0, 0
-        else:
-            rows = self._table.locate(np.concatenate((parent, keys)))[0]
-            behind, rows = int(rows[0]), rows[1:]
-            depth = int(self._table.depths[behind]) + 1 if behind else DEEPEST
-        self._hold(worker_id, tier, keys, rows, np.arange(depth, depth + len(keys)), behind)
+            self._hold(worker_id, tier, keys, self._table.find(keys), depth=0, behind=0)
+            return
+        rows = self._table.find(np.concatenate((parent, keys)))
+        behind = rows.item(0)
+        depth = self._table.depths.item(behind) + 1 if behind else DEEPEST
+        self._hold(worker_id, tier, keys, rows[1:], depth, behind)
 
-    def _hold(self, worker_id: str, tier: Tier, keys: Keys, rows: Rows, depths: Rows, behind: int) -> None:
+    def _hold(self, worker_id: str, tier: Tier, keys: Keys, rows: Rows, depth: int | Rows, behind: int) -> None:
         """From now on the worker holds these blocks on this tier; `rows` is 0 where a block is new."""
-        if len(new := (rows == 0).nonzero()[0]):
-            behind = int(rows[new[0] - 1]) if new[0] else behind
-            rows[new] = self._table.enter(keys[new], depths[new], behind)
         bit = self._roster.enrol(worker_id)
-        self._change(worker_id, rows, lambda holders: holders.having(tier, bit))
+        new = (rows == 0).nonzero()[0]
+        if len(new):
+            first = new.item(0)
+            fresh = self._changed(worker_id, NOBODY, len(new), Holders().having(tier, bit))
+            depths = depth + new if isinstance(depth, int) else depth[new]
+            self._table.enter(keys[new], depths, rows.item(first - 1) if first else behind, fresh)
+        if len(new) < len(rows):
+            self._change(worker_id, rows[rows != 0], lambda holders: holders.having(tier, bit))
         while self._size > self.max_blocks:
             self._give_up()
 
@@ -156,8 +159,11 @@ class PrefixIndex:
         if event.tier not in _TIERS or not (bit := self._roster.bit(worker_id)):
             return
         rows, seats = self._table.locate(_distinct(_keys(event.hashes)))
-        known = rows.nonzero()[0]
-        self._release(worker_id, rows[known], seats[known], lambda holders: holders.lacking(event.tier, bit))
+        if not rows.all():
+            known = rows.nonzero()[0]
+            rows, seats = rows[known], seats[known]
+        if len(rows):
+            self._release(worker_id, rows, seats, lambda holders: holders.lacking(event.tier, bit))
 
     def _clear(self, worker_id: str) -> None:
         bit = self._roster.bit(worker_id)
@@ -165,38 +171,41 @@ class PrefixIndex:
             self._release_rows(worker_id, rows, bit)
 
     def _release_rows(self, worker_id: str, rows: Rows, bit: int) -> None:
-        seats = self._table.locate(self._table.keys_at(rows))[1]
-        self._release(worker_id, rows, seats, lambda holders: holders.without(bit))
+        """The worker holds these blocks no more, on any tier."""
+        if len(rows):
+            seats = self._table.locate(self._table.keys_at(rows))[1]
+            self._release(worker_id, rows, seats, lambda holders: holders.without(bit))
 
     def _release(self, worker_id: str, rows: Rows, seats: Rows, change: Callable[[Holders], Holders]) -> None:
         """Change holders of blocks, and forget the blocks that nobody holds any more."""
-        self._change(worker_id, rows, change)
-        free = (self._table.holders.take(rows) == NOBODY).nonzero()[0]
-        if len(free):
+        ids = self._change(worker_id, rows, change)
+        if ids == {NOBODY}:
+            self._table.erase(rows, seats)
+        elif NOBODY in ids:
+            free = (self._table.holders.take(rows) == NOBODY).nonzero()[0]
             self._table.erase(rows[free], seats[free])
 
-    def _change(self, worker_id: str, rows: Rows, change: Callable[[Holders], Holders]) -> None:
-        """Change the holders of blocks as far as they concern one worker; blocks in a row mostly have the same."""
+    def _change(self, worker_id: str, rows: Rows, change: Callable[[Holders], Holders]) -> set[int]:
+        """Change the holders of blocks as far as they concern one worker; the ids that these have now."""
         ids = self._table.holders.take(rows).tolist()
-        counts = {ids[0]: len(ids)} if ids and ids.count(ids[0]) == len(ids) else Counter(ids)
-        changed = {id_: self._changed(worker_id, id_, count, change) for id_, count in counts.items()}
-        if len(changed) == 1:
-            self._table.holders[rows] = changed[ids[0]]
-        elif changed:
-            self._table.holders[rows] = [changed[id_] for id_ in ids]
+        if ids.count(ids[0]) == len(ids):  # as a rule: blocks in a row have the same holders
+            id_ = self._changed(worker_id, ids[0], len(ids), change(self._sets[ids[0]]))
+            self._table.holders[rows] = id_
+            return {id_}
+        changed = {id_: self._changed(worker_id, id_, n, change(self._sets[id_])) for id_, n in Counter(ids).items()}
+        self._table.holders[rows] = [changed[id_] for id_ in ids]
+        return set(changed.values())
 
-    def _changed(self, worker_id: str, id_: int, count: int, change: Callable[[Holders], Holders]) -> int:
-        """The id of a changed set, for so many blocks that had the set `id_`."""
-        before = self._sets[id_]
-        after = change(before)
-        if after not in self._sets and len(self._sets) >= self._max_sets:
-            bit = self._roster.bit(worker_id)
+    def _changed(self, worker_id: str, id_: int, count: int, after: Holders) -> int:
+        """The id for so many blocks that had the set `id_` and now have the holders `after`."""
+        bit, before = self._roster.bit(worker_id), self._sets[id_]
+        if len(self._sets) >= self._max_sets and after not in self._sets:
             after = after.only(bit)
             for other in self._roster.named(before.anywhere & ~bit):
                 self.forgotten += count
                 self._count(other, -count)
-        bit = self._roster.bit(worker_id)
-        self._count(worker_id, count * (bool(after.anywhere & bit) - bool(before.anywhere & bit)))
+        if change := bool(after.anywhere & bit) - bool(before.anywhere & bit):
+            self._count(worker_id, count * change)
         return self._sets.move(id_, after, count)
 
     def _count(self, worker_id: str, blocks: int) -> None:
@@ -229,8 +238,9 @@ def _keys(hashes: Sequence[bytes]) -> Keys:
 
 
 def _distinct(keys: Keys) -> Keys:
-    listed = keys.tolist()
-    return keys if len(set(listed)) == len(listed) else np.array(list(dict.fromkeys(listed)), np.int64)
+    """Each key once, in order of the first time."""
+    ordered = np.sort(keys)
+    return np.array(list(dict.fromkeys(keys.tolist())), np.int64) if (ordered[1:] == ordered[:-1]).any() else keys
 
 
 def _pieces(keys: Keys) -> Iterator[Keys]:

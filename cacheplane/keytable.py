@@ -12,6 +12,7 @@ SPLIT: Final = 128  # buckets split at once, in about 100 us
 FIRST_BUCKETS: Final = 64
 
 _BITS: Final = SEATS.bit_length() - 1
+_SEAT: Final = SEATS - 1
 
 Rows = NDArray[np.int64]
 Keys = NDArray[np.int64]
@@ -56,31 +57,38 @@ class KeyTable:
 
     def find(self, keys: Keys) -> Rows:
         """The row of each key, 0 where it has none."""
-        home = self._home(keys)
-        hits = (self._keys.take(home, axis=0) == keys[:, None]).ravel().nonzero()[0]
+        home, hits = self._hits(keys)
         if len(hits) == len(keys):  # one in each line
-            rows: Rows = self._rows.take((home << _BITS) + (hits & (SEATS - 1))).astype(np.int64)
-            return rows
-        return self._sift(keys, home, hits)[0]
+            found: Rows = self._rows.take((home << _BITS) + (hits & _SEAT)).astype(np.int64)
+            return found
+        rows = np.zeros(len(keys), np.int64)
+        if len(hits):
+            lines = hits >> _BITS
+            rows[lines] = self._rows.take((home.take(lines) << _BITS) + (hits & _SEAT))
+        return self._with_overflow(keys, rows)
 
     def locate(self, keys: Keys) -> tuple[Rows, Rows]:
         """(rows, seats): the seat is where the table keeps the key, -1 in the overflow or nowhere."""
-        home = self._home(keys)
-        return self._sift(keys, home, (self._keys.take(home, axis=0) == keys[:, None]).ravel().nonzero()[0])
-
-    def _sift(self, keys: Keys, home: Rows, hits: Rows) -> tuple[Rows, Rows]:
-        """Rows and seats when some keys were not found in their lines; a hit's upper bits say in which line it is."""
+        home, hits = self._hits(keys)
         rows, seats = np.zeros(len(keys), np.int64), np.full(len(keys), -1)
-        if len(hits):
-            lines = hits >> _BITS
-            seats[lines] = at = (home.take(lines) << _BITS) + (hits & (SEATS - 1))
-            rows[lines] = self._rows.take(at)
-        if self._overflow and len(hits) < len(keys):
-            missing = (seats < 0).nonzero()[0] if len(hits) else slice(None)
-            listed = keys[missing].tolist()
+        lines = hits >> _BITS
+        seats[lines] = at = (home.take(lines) << _BITS) + (hits & _SEAT)
+        rows[lines] = self._rows.take(at)
+        return (rows if len(hits) == len(keys) else self._with_overflow(keys, rows)), seats
+
+    def _hits(self, keys: Keys) -> tuple[Rows, Rows]:
+        """(bucket of each key, those found there): the upper bits of a hit say which key, the lower which seat."""
+        home = self._home(keys)
+        return home, (self._keys.take(home, axis=0) == keys[:, None]).ravel().nonzero()[0]
+
+    def _with_overflow(self, keys: Keys, rows: Rows) -> Rows:
+        """The rows, completed by those of keys that are not in their buckets."""
+        if self._overflow:
+            missing = (rows == 0).nonzero()[0]
+            listed = keys.take(missing).tolist()
             if not self._overflow.keys().isdisjoint(listed):
                 rows[missing] = [self._overflow.get(key, 0) for key in listed]
-        return rows, seats
+        return rows
 
     def enter(self, keys: Keys, rows: Rows) -> None:
         """Give new keys their rows."""
@@ -102,7 +110,8 @@ class KeyTable:
     def erase(self, keys: Keys, seats: Rows) -> None:
         """Forget keys, with their seats as `locate` gave them."""
         self._count -= len(keys)
-        if self._overflow and len(outside := (seats < 0).nonzero()[0]):
+        if self._overflow and seats.min() < 0:
+            outside = (seats < 0).nonzero()[0]
             for key in keys.take(outside).tolist():
                 del self._overflow[key]
             seats = np.delete(seats, outside)

@@ -1,0 +1,120 @@
+"""python -m bench.index [--workers 16,64,256] [--blocks 1000000] [--churn EVENTS] [--json]"""
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Any, Final
+
+from bench import report
+from bench.index import measure
+from bench.index.fleet import SyntheticFleet, Told
+from bench.index.peer import DynamoTree, dynamo
+from cacheplane.index import PrefixIndex
+from cacheplane.wire import Tier
+
+ROWS: Final = {
+    "find_2000_us": "look-up of 2,000 blocks, us",
+    "find_256_us": "look-up of 256 blocks, us",
+    "stored_per_s": "stored, blocks/s",
+    "removed_per_s": "removed, blocks/s",
+    "bytes_per_block": "memory, bytes/block",
+    "hash_32k_ms": "hashing 32k tokens, ms",
+}
+
+
+def main() -> None:
+    options = _options()
+    peer = dynamo()
+    figures: dict[str, Any] = {"machine": report.machine(), "blocks": options.blocks}
+    for workers in options.workers:
+        figures[f"workers_{workers}"] = _fleet(workers, options.blocks, options.churn, peer)
+    first = figures[f"workers_{options.workers[0]}"]
+    figures |= first | {"apply_blocks_per_s": 2 / (1 / first["stored_per_s"] + 1 / first["removed_per_s"])}
+    if peer is not None:
+        figures["dynamo_version"] = peer.version
+    report.save("index", figures)
+    print(_table(figures, options.workers))
+    print(f"stored from the bytes of messages, as the peer's figure is: {_short(first['wire_stored_per_s'])} blocks/s")
+    print(f"longest single event while the table grew: {first['growth_stall_ms']:.2f} ms; all figures are CPU time")
+    if options.json:
+        print(json.dumps(figures, indent=2))
+
+
+def _fleet(workers: int, blocks: int, churned: int, peer: DynamoTree | None) -> dict[str, Any]:
+    """All figures of one size of fleet; the peer's beside ours, with a prefix."""
+    fleet, index = SyntheticFleet(workers, blocks), PrefixIndex()
+    figures: dict[str, Any] = {"blocks": fleet.blocks, **_told(fleet, index, peer)}
+    for length in (2_000, 256):
+        ours, theirs = measure.finds(fleet, index, peer, length)
+        figures |= {f"find_{length}_us": ours.p50, f"find_{length}_p99_us": ours.p99}
+        if theirs is not None:
+            figures |= {f"dynamo_find_{length}_us": theirs.p50, f"dynamo_find_{length}_p99_us": theirs.p99}
+    figures["hash_32k_ms"], hashed = measure.hashing(peer)
+    if hashed is not None:
+        figures["dynamo_hash_32k_ms"] = hashed
+    if churned:
+        figures["churn"] = asdict(measure.churn(fleet, index, churned))
+    figures |= _untold(fleet, index, peer)
+    return figures
+
+
+def _told(fleet: SyntheticFleet, index: PrefixIndex, peer: DynamoTree | None) -> dict[str, Any]:
+    """Everything that the fleet holds is stored."""
+    events = [event for session in fleet.sessions for event in session.stored()]
+    before = measure.resident()
+    rate = measure.told_ours(index, fleet, events)
+    figures = {
+        "pairs": len(index),
+        "stored_per_s": rate.per_second,
+        "wire_stored_per_s": measure.wire_rate(fleet, events[:2_000]),
+        "growth_stall_ms": rate.longest_ms,
+        "bytes_per_block": (measure.resident() - before) / fleet.blocks,
+    }
+    if peer is not None:
+        before = measure.resident()
+        figures["dynamo_stored_per_s"] = measure.told_theirs(peer, _on_device(events)).per_second
+        figures["dynamo_bytes_per_block"] = (measure.resident() - before) / fleet.blocks
+    return figures
+
+
+def _untold(fleet: SyntheticFleet, index: PrefixIndex, peer: DynamoTree | None) -> dict[str, Any]:
+    """And everything but the templates is removed."""
+    events = [event for session in fleet.sessions for event in session.removed()]
+    figures = {"removed_per_s": measure.told_ours(index, fleet, events).per_second}
+    if peer is not None:
+        figures["dynamo_removed_per_s"] = measure.told_theirs(peer, _on_device(events)).per_second
+        for worker in range(fleet.workers):
+            peer.forget(worker)
+    return figures
+
+
+def _on_device(events: list[Told]) -> list[Told]:
+    """What a tree of one tier is told."""
+    return [(worker, event) for worker, event in events if event.tier is Tier.DEVICE]
+
+
+def _table(figures: dict[str, Any], fleets: list[int]) -> str:
+    rows = []
+    for key, name in ROWS.items():
+        for workers in fleets:
+            ours, theirs = figures[f"workers_{workers}"][key], figures[f"workers_{workers}"].get(f"dynamo_{key}")
+            beside = ["-", "-"] if theirs is None else [_short(theirs), f"{ours / theirs:.2f}"]
+            rows.append([f"{name}, {workers} workers", _short(ours), *beside])
+    return report.table(["", "ours", "dynamo", "ours / dynamo"], rows)
+
+
+def _short(value: float) -> str:
+    return f"{value / 1e6:.2f} M" if value >= 1e6 else f"{value:.3g}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.index", description=__doc__)
+    parser.add_argument("--workers", type=lambda text: [int(part) for part in text.split(",")], default=[16, 64, 256])
+    parser.add_argument("--blocks", type=int, default=1_000_000)
+    parser.add_argument("--churn", type=int, default=0, help="blocks stored and removed in the churn test")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The clock around the index, ours and the peer's in turns, so that a busy machine is busy for both."""
+
+import gc
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import psutil
+
+from bench.index.fleet import SyntheticFleet, Told, batch
+from bench.index.peer import DynamoTree, sequence
+from cacheplane.identity import BlockChain, Namespace
+from cacheplane.index import PrefixIndex
+from cacheplane.wire import decode_batch, encode_batch
+
+LOOKUPS = 1_000
+WINDOW = 200  # events of which one rate is taken
+HASHED_TOKENS = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Blocks per second of CPU in the median window, and the longest single event in milliseconds of CPU."""
+
+    per_second: float
+    longest_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Microseconds of CPU."""
+
+    p50: float
+    p99: float
+
+
+def told_ours(index: PrefixIndex, fleet: SyntheticFleet, events: Sequence[Told]) -> Rate:
+    """Events as the wire decodes them, into our index."""
+    return _rate(
+        [(len(event.hashes), _bound(index.apply, fleet.name(worker), batch(event))) for worker, event in events]
+    )
+
+
+def told_theirs(tree: DynamoTree, events: Sequence[Told]) -> Rate:
+    """Its bytes are read within the time: it takes nothing else."""
+    return _rate([(len(event.hashes), _bound(tree.apply, worker, tree.payload(event))) for worker, event in events])
+
+
+def _bound(apply: Callable[..., None], *arguments: object) -> Callable[[], None]:
+    return lambda: apply(*arguments)
+
+
+def _rate(calls: Sequence[tuple[int, Callable[[], None]]]) -> Rate:
+    rates, longest = [], 0.0
+    for first in range(0, len(calls), WINDOW):
+        window = calls[first : first + WINDOW]
+        started = time.process_time()
+        for _, call in window:
+            before = time.thread_time()
+            call()
+            longest = max(longest, time.thread_time() - before)
+        rates.append(sum(blocks for blocks, _ in window) / (time.process_time() - started))
+    return Rate(median(rates), 1000 * longest)
+
+
+def wire_rate(fleet: SyntheticFleet, events: Sequence[Told]) -> float:
+    """Blocks per second of CPU from the bytes of a message into an index of its own."""
+    index = PrefixIndex()
+    payloads = [(fleet.name(worker), len(event.hashes), encode_batch(batch(event))) for worker, event in events]
+
+    def read(name: str, raw: bytes) -> None:
+        index.apply(name, decode_batch(raw))
+
+    return _rate([(blocks, _bound(read, name, raw)) for name, blocks, raw in payloads]).per_second
+
+
+def resident() -> int:
+    gc.collect()
+    return int(psutil.Process().memory_info().rss)
+
+
+def finds(
+    fleet: SyntheticFleet, index: PrefixIndex, tree: DynamoTree | None, blocks: int
+) -> tuple[Spread, Spread | None]:
+    """Look-ups of prompts in random order, each at another place in memory than the one before."""
+    order = random.Random(2).choices(fleet.sessions, k=LOOKUPS)
+    ours, theirs = [], []
+    for session in order:
+        keys = session.keys[:blocks]
+        ours.append(_micros(lambda: index.match(keys)))  # noqa: B023  # called at once
+        if tree is not None:
+            wanted = sequence(session, blocks)
+            theirs.append(_micros(lambda: tree.find(wanted)))  # noqa: B023
+    return _spread(ours), _spread(theirs) if theirs else None
+
+
+def hashing(tree: DynamoTree | None) -> tuple[float, float | None]:
+    """Milliseconds for the block hashes of a 32k-token prompt that is a list of integers."""
+    tokens = random.Random(3).choices(range(150_000), k=HASHED_TOKENS)
+    namespace = Namespace(bytes(32))
+    ours, theirs = [], []
+    for _ in range(100):
+        ours.append(_micros(lambda: BlockChain.of(tokens, namespace).keys))
+        if tree is not None:
+            theirs.append(_micros(lambda: tree.hash(tokens)))
+    return median(ours) / 1000, median(theirs) / 1000 if theirs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Churn:
+    """What stays of many events: memory in use after the first tenth and at the end, blocks known, sets of holders."""
+
+    events: int
+    bytes_early: int
+    bytes_late: int
+    per_second: float
+    longest_ms: float
+
+
+def churn(fleet: SyntheticFleet, index: PrefixIndex, events: int) -> Churn:
+    """Sessions end and others begin until so many blocks were stored or removed; the fleet stays as large as it was."""
+    alive, number, done, early, rates, longest = list(fleet.sessions), len(fleet.sessions), 0, 0, [], 0.0
+    while done < events:
+        old = alive[number % len(alive)]
+        new = alive[number % len(alive)] = fleet.session(number)
+        told: list[Told] = [*old.removed(), *new.stored()]
+        rate = told_ours(index, fleet, told)
+        number, done = number + 1, done + sum(len(event.hashes) for _, event in told)
+        rates.append(rate.per_second)
+        longest = max(longest, rate.longest_ms)
+        if not early and done >= events / 10:
+            early = index.nbytes
+    return Churn(done, early, index.nbytes, median(rates), longest)
+
+
+def _micros(call: Callable[[], object]) -> float:
+    started = time.process_time_ns()  # of all threads: the peer works on one of its own
+    call()
+    return (time.process_time_ns() - started) / 1000
+
+
+def _spread(values: list[float]) -> Spread:
+    values = sorted(values)
+    return Spread(median(values), values[len(values) * 99 // 100])
