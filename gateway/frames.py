@@ -8,14 +8,19 @@ from cacheplane.fleet import Occupancy
 
 
 class Cached(msgspec.Struct):
-    """Prompt tokens that were not computed, by the tier that they came from."""
+    """Prompt tokens that were not computed, by the tier that they came from.
+
+    partial   copied from a block that only begins like the prompt's next one
+    """
 
     device: int = 0
     host: int = 0
     disk: int = 0
+    partial: int = 0
 
     @property
     def total(self) -> int:
+        """Of whole blocks: what an index of blocks can predict, clients are told, and misses are attributed against."""
         return self.device + self.host + self.disk
 
 

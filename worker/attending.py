@@ -1,12 +1,23 @@
 """Attention of one forward pass: single tokens all at once, chunks one by one."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from kernels import causal_mask, decode_attention, length_mask, prefill_attention
+from kernels import (
+    causal_mask,
+    decode_attention,
+    length_mask,
+    paged_attention,
+    prefill_attention,
+    visible_positions,
+    write_blocks,
+)
 from worker.rows import Row
 
 
@@ -74,3 +85,74 @@ class SlotAttention:
         padded = q.new_zeros(self._span, *q.shape[1:])
         padded[self._slot] = q
         return decode_attention(padded, keys[: self._span], values[: self._span], mask)[self._slot]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows of equally many tokens, computed together.
+
+    part      where their tokens are among all
+    tables    int64 [rows, n], the blocks that hold each row's positions
+    visible   by window, bool [rows, count, n * block size]
+    """
+
+    part: slice
+    tables: Tensor
+    visible: dict[int | None, Tensor]
+
+
+class PagedAttention:
+    """Over blocks of the pool: what all layers share is each row's blocks, and what its tokens see.
+
+    rows, windows   as above
+    keys            [blocks, layers, kv heads, head_dim, block size]
+    values          [blocks, layers, kv heads, block size, head_dim]
+    tables          int64 [slots, most blocks], each slot's blocks in order
+    """
+
+    def __init__(
+        self,
+        rows: list[Row],
+        windows: Sequence[int | None],
+        keys: Tensor,
+        values: Tensor,
+        tables: NDArray[np.int64],
+    ) -> None:
+        self._keys, self._values, self._windows, self._tables = keys, values, windows, tables
+        self._block_size = keys.shape[-1]
+        slots = np.repeat([row.slot for row in rows], [row.count for row in rows])
+        positions = np.concatenate([np.arange(row.start, row.start + row.count) for row in rows])
+        self._block = self._tensor(tables[slots, positions // self._block_size])
+        self._offset = self._tensor(positions % self._block_size)
+        singles = [row for row in rows if row.count == 1]
+        self._groups = [self._group(0, singles)] if singles else []
+        done = len(singles)
+        for row in rows[done:]:
+            self._groups.append(self._group(done, [row]))
+            done += row.count
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values, window = self._keys[:, layer], self._values[:, layer], self._windows[layer]
+        write_blocks(keys, values, self._block, self._offset, k, v)
+        mixed = torch.empty_like(q)
+        for group in self._groups:
+            queries = q[group.part].view(len(group.tables), -1, *q.shape[1:])
+            found = paged_attention(queries, keys, values, group.tables, group.visible[window])
+            mixed[group.part] = found.flatten(0, 1)
+        return mixed
+
+    def _group(self, done: int, rows: list[Row]) -> _Group:
+        count = rows[0].count
+        blocks = -(-max(row.start + count for row in rows) // self._block_size)
+        starts = self._tensor(np.array([row.start for row in rows]))
+        return _Group(
+            slice(done, done + len(rows) * count),
+            self._tensor(self._tables[[row.slot for row in rows], :blocks]),
+            {
+                window: visible_positions(starts, count, blocks * self._block_size, window)
+                for window in set(self._windows)
+            },
+        )
+
+    def _tensor(self, numbers: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(numbers).to(self._keys.device)

@@ -99,16 +99,20 @@ class Engine:
     def warm_up(self, tokens: int = 64) -> None:
         """Computes a meaningless prompt, before start: touches the weights and takes the first measurement of rates."""
         tokens = min(tokens, self.context - 1)
+        holding = self.memory.open(array("I", [0] * tokens), (), store=False)
+        assert holding is not None
+        slot = holding.slot
         began = time.perf_counter()
-        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self.memory.layout)
-        self._model.forward([0] * tokens, [Row(0, 0, tokens)], self.memory.layout)
+        for _ in range(2):
+            self._model.forward([0] * tokens, [Row(slot, 0, tokens)], self.memory.layout)
         self._set_prefill_rate(2 * tokens / (time.perf_counter() - began))
         times = self._scheduler.speculator.times
         for count in (1, _WARM_UP_DRAFT):
             began = time.perf_counter()
-            self._model.forward([0] * count, [Row(0, tokens - count, count, count)], self.memory.layout)
+            self._model.forward([0] * count, [Row(slot, tokens - count, count, count)], self.memory.layout)
             times.observe(1, int(count > 1), count - 1, time.perf_counter() - began)
         self.counters.decode_step_ms = times.plain(1) * 1000
+        self.memory.close(holding)
         self.load = self._measure_load()
 
     def stop(self) -> None:
@@ -227,7 +231,7 @@ class Engine:
 
     def _compute(self, batch: Batch) -> None:
         began = time.perf_counter()
-        logits = self._model.forward(batch.tokens, batch.rows, self.memory.layout).numpy()
+        logits = self._model.forward(batch.tokens, batch.rows, self.memory.layout).cpu().numpy()
         self._scheduler.computed(batch)
         done = 0
         for sequence, row, drafts in zip(batch.sequences, batch.rows, batch.drafts, strict=True):

@@ -37,7 +37,7 @@ class Leaders:
         prefilled   prompt tokens that the engine has computed so far
         """
         wait = self._waits.get(sequence)
-        if wait is None or not _leads(wait.leader, wait.shared):
+        if wait is None or not _leads(wait.leader, sequence, wait.shared):
             wait = self._find(sequence, running, prefilled, wait)
         return wait is not None and prefilled < wait.until
 
@@ -47,11 +47,11 @@ class Leaders:
 
     def _find(self, sequence: Sequence, running: list[Sequence], prefilled: int, before: _Wait | None) -> _Wait | None:
         shared, leader = max(
-            ((self._shared(sequence, other), other) for other in running if _leads(other, math.inf)),
+            ((self._shared(sequence, other), other) for other in running if _leads(other, sequence, math.inf)),
             key=lambda found: found[0],
             default=(0, None),
         )
-        if leader is None or not _leads(leader, shared):
+        if leader is None or not _leads(leader, sequence, shared):
             return None
         until = before.until if before is not None else math.inf
         comes_first = leader.job.tag == sequence.job.tag and leader.rank < sequence.rank
@@ -61,7 +61,13 @@ class Leaders:
         return wait
 
     def _shared(self, sequence: Sequence, leader: Sequence) -> int:
-        """Tokens of the full blocks that both begin with; a sequence has its last token to compute in any case."""
+        """Tokens that the sequence need not compute when the leader has, its last token being always its own.
+
+        Of another choice of its request it forks, so these are all others of the prompt; else those of the full blocks
+        that both begin with.
+        """
+        if sequence.job is leader.job and len(sequence.tokens) == len(sequence.job.prompt):
+            return len(sequence.tokens) - 1
         size = self._block_size
         ours, theirs = sequence.tokens, leader.tokens
         if ours[:size] != theirs[:size]:
@@ -72,10 +78,12 @@ class Leaders:
         return same // size * size
 
 
-def _leads(leader: Sequence, shared: float) -> bool:
-    """Whether a sequence is still going to store blocks among the first `shared` tokens."""
+def _leads(leader: Sequence, sequence: Sequence, shared: float) -> bool:
+    """Whether one is still going to compute what another can have of its first `shared` tokens."""
     holding = leader.holding
-    return holding is not None and holding.storing and leader.prefilling and leader.computed < shared
+    if holding is None or not (holding.storing or leader.job is sequence.job):
+        return False
+    return leader.prefilling and leader.computed < shared
 
 
 def _common(one: "array[int]", other: "array[int]") -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from worker.batch import Batch, compose
 from worker.fairness import PREFILL, Fairness, reply_cost
-from worker.kv import KVMemory
+from worker.kv import Holding, KVMemory
 from worker.leaders import Leaders
 from worker.sequence import Job, Sequence
 from worker.speculation import Speculator
@@ -62,8 +62,8 @@ class Scheduler:
 
     @property
     def loading(self) -> bool:
-        """Whether running sequences wait for their blocks to come from host or disk."""
-        return bool(self._loading)
+        """Whether blocks are on their way from host or disk to a sequence, even if it has ended meanwhile."""
+        return self._memory.loading
 
     @property
     def work(self) -> Work:
@@ -90,15 +90,35 @@ class Scheduler:
         for sequence in [sequence for sequence in self._loading if not _is_loading(sequence)]:
             self._loading.remove(sequence)
             self._begin(sequence)
-        while (next_one := self._next()) is not None:
-            self._open(next_one)
+        while self._admit_one():
+            pass
 
     def next_batch(self) -> Batch | None:
-        """The next step's work, None when nothing runs."""
-        ready = [sequence for sequence in self.running if sequence not in self._loading]
+        """The next step's work, with room for its KV, which others have to give up if need be; None when nothing runs.
+
+        Who needs a block when there is none gets it from whoever has a weaker claim and is safe to stop; while there is
+        nobody like that it stays out of the step. When all do, the youngest goes, safe or not: so the oldest always
+        gets on, and all come to an end.
+        """
         budget = self._step_budget()
         assured = max(1, budget // (2 * self._memory.slots.total))
-        return compose(ready, budget, self._budget - budget, assured, self.fairness, self.speculator)
+        ready = [sequence for sequence in self.running if sequence not in self._loading]
+        left_out: list[Sequence] = []
+        while ready or len(left_out) > 1:
+            if not ready:
+                self.preempt(max(left_out, key=lambda sequence: sequence.rank))
+                ready, left_out = [one for one in left_out if one.holding is not None], []
+            batch = compose(ready, budget, self._budget - budget, assured, self.fairness, self.speculator)
+            short = None if batch is None else self._without_room(batch)
+            if short is None:
+                return batch
+            victim = self._victim_of(short)
+            if victim is None:
+                left_out.append(short)
+            else:
+                self.preempt(victim)
+            ready = [one for one in ready if one is not (victim or short)]
+        return None
 
     def computed(self, batch: Batch) -> None:
         """The batch's KV is in the slots: counts what is no draft, and stores the blocks that became full."""
@@ -151,19 +171,22 @@ class Scheduler:
 
     # Slots
 
-    def _next(self) -> Sequence | None:
-        """The waiting sequence that gets a slot now; there is one for it, if need be taken from another."""
+    def _admit_one(self) -> bool:
+        """Gives a slot to the waiting sequence whose turn it is, or makes another give up its own; False if neither."""
         heads = self._heads()
         order = self.fairness.line_up(sorted(heads, key=lambda tag: heads[tag].rank))
-        if not order or self._memory.slots.free:
-            return heads[order[0]] if order else None
+        if not order:
+            return False
+        if self._open(heads[order[0]]):
+            return True
         held = self._held()
         for tag in order:
             victim = self._victim_elsewhere(tag, held) or _victim_at_home(heads[tag], held)
             if victim is not None:
                 self.preempt(victim)
-                return heads[tag]
-        return None
+                self._open(heads[tag])  # or it needs more room than this one left
+                return True
+        return False
 
     def _heads(self) -> dict[str, Sequence]:
         """Of each tag the first that has not better wait for another one's blocks."""
@@ -196,14 +219,38 @@ class Scheduler:
                 return victim
         return None
 
-    def _open(self, sequence: Sequence) -> None:
+    def _without_room(self, batch: Batch) -> Sequence | None:
+        """Makes room for the KV of a batch, strongest claim first; the first sequence that there is none for."""
+        rows = dict(zip(batch.sequences, batch.rows, strict=True))
+        for sequence in reversed(self._claims()):
+            row = rows.get(sequence)
+            if row is None:
+                continue
+            assert sequence.holding is not None
+            if not self._memory.prepare(sequence.holding, row.start, row.start + row.count):
+                return sequence
+        return None
+
+    def _claims(self) -> list[Sequence]:
+        """Running sequences, weakest claim to their place first: of the richest tag, and in it as in `_worst`."""
+        return [one for line in self._held().values() for one in sorted(line, key=_weakness, reverse=True)]
+
+    def _victim_of(self, sequence: Sequence) -> Sequence | None:
+        claims = self._claims()
+        weaker = claims[: claims.index(sequence)]
+        return next((one for one in weaker if one.is_safe_to_stop and not _is_loading(one)), None)
+
+    def _open(self, sequence: Sequence) -> bool:
+        """Starts a waiting sequence; False when there is no slot, or no room for its KV."""
         job, account = sequence.job, self.fairness[sequence.job.tag]
-        holding = self._memory.open(sequence.tokens, job.spans, store=job.store)
-        assert holding is not None  # a slot was free
+        forked = self._fork(sequence)
+        holding = forked or self._memory.open(sequence.tokens, job.spans, store=job.store)
+        if holding is None:
+            return False
         self.waiting.remove(sequence)
         self._leaders.forget(sequence)
-        # In full, cached or not (see Account.asked); choices of one request share their prompt if it is stored.
-        if not sequence.protected and (sequence.index == 0 or not job.store):
+        # In full, cached or not (see Account.asked); choices of one request share their prompt.
+        if not sequence.protected and not forked and (sequence.index == 0 or not job.store):
             account.asked += PREFILL * len(job.prompt)
         account.slots += 1
         sequence.take(holding)
@@ -212,6 +259,18 @@ class Scheduler:
             self._loading.append(sequence)
         else:
             self._begin(sequence)
+        return True
+
+    def _fork(self, sequence: Sequence) -> Holding | None:
+        """A slot that begins as that of another choice of the same request, which has computed their prompt: all of it
+        but its last token, after which each choice wants logits of its own."""
+        prompt = len(sequence.job.prompt)
+        if prompt < 2 or len(sequence.tokens) > prompt:
+            return None
+        for sibling in sequence.job.sequences:
+            if sibling.holding is not None and sibling.computed >= prompt - 1:
+                return self._memory.fork(sibling.holding, prompt - 1)
+        return None
 
     def _begin(self, sequence: Sequence) -> None:
         """All that it reuses is in its slot."""
@@ -265,7 +324,11 @@ def _victim_at_home(sequence: Sequence, held: dict[str, list[Sequence]]) -> Sequ
 def _worst(sequences: Iterable[Sequence]) -> Sequence | None:
     """Lowest priority or youngest; who stores nothing comes last, since it would have to start all over."""
     found = [one for one in sequences if one.is_safe_to_stop and not _is_loading(one)]
-    return max(found, key=lambda one: (one.job.store, one.rank), default=None)
+    return max(found, key=_weakness, default=None)
+
+
+def _weakness(sequence: Sequence) -> tuple[bool, tuple[float, int]]:
+    return sequence.job.store, sequence.rank
 
 
 def _is_loading(sequence: Sequence) -> bool:

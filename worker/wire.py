@@ -122,11 +122,16 @@ class ReleaseRequest(msgspec.Struct, frozen=True):
 
 
 class Cached(msgspec.Struct, frozen=True):
-    """Prompt tokens served from each tier."""
+    """Prompt tokens that were not computed, by the tier that they came from.
+
+    device, host, disk   of whole blocks, which a gateway can foresee
+    partial              beyond them, copied from a block that only begins alike
+    """
 
     device: int = 0
     host: int = 0
     disk: int = 0
+    partial: int = 0
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.worker.kv.layouts import LAYOUTS
 from tests.worker.rig import Rig
 from tests.worker.tiny import write_tiny
 from worker.model import Model
@@ -31,9 +32,10 @@ def tiny_vocabulary(tiny_path: Path) -> Vocabulary:
     return read_vocabulary(open_weights(tiny_path))
 
 
-@pytest.fixture
-def rig(tiny_model: Model, tiny_vocabulary: Vocabulary) -> Rig:
-    return Rig(tiny_model, tiny_vocabulary)
+@pytest.fixture(params=LAYOUTS)
+def rig(request: pytest.FixtureRequest, tiny_model: Model, tiny_vocabulary: Vocabulary) -> Rig:
+    """Over each layout."""
+    return Rig(tiny_model, tiny_vocabulary, layout=request.param)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from itertools import count
 
 from cacheplane.identity import Namespace
 from cacheplane.wire import Event
+from tests.worker.kv.layouts import LayoutClass
 from worker.engine import Engine
 from worker.grammar import Grammar
 from worker.kv import KVLimits, KVMemory, SlotLayout
@@ -113,8 +114,9 @@ class Rig:
         max_waiting: int = 32,
         limits: KVLimits | None = None,
         speculator: Speculator | None = None,
+        layout: LayoutClass = SlotLayout,
     ) -> None:
-        tensors = SlotLayout(model.kv_shape, slots=slots, context=context, blocks=blocks, block_size=BLOCK)
+        tensors = layout(model.kv_shape, slots=slots, context=context, blocks=blocks, block_size=BLOCK)
         self.memory = KVMemory(tensors, limits, spoil_freed=True)
         self.scheduler = Scheduler(self.memory, budget=budget, max_waiting=max_waiting, speculator=speculator)
         self.events: list[Event] = []
@@ -123,7 +125,7 @@ class Rig:
             vocabulary,
             self.memory,
             self.scheduler,
-            context=context,
+            context=tensors.context,
             publish=self._publish,
             on_crash=_fail,
         )

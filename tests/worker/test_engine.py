@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from cacheplane.identity import BlockChain, Namespace, Span
 from cacheplane.wire import BlockStored
+from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.rig import ACME, BLOCK, GLOBEX, Reply, Rig, ask, greedy
+from worker.kv import PagedLayout
 from worker.model import Model
 from worker.tokenizer import Vocabulary
 from worker.wire import (
@@ -23,6 +25,7 @@ from worker.wire import (
     WorkerError,
 )
 
+LONGEST = 40 + 6 + 6  # stem, tail and reply of a plan
 STEMS = [list(range(10, 34)), list(range(10, 26)) + [90] * 16, [70] * 40]
 
 
@@ -131,6 +134,7 @@ def play(rig: Rig, schedule: list[Plan]) -> list[Reply]:
 @given(
     schedule=st.lists(plans, min_size=1, max_size=8),
     slots=st.integers(1, 4),
+    layout=st.sampled_from(LAYOUTS),
     blocks=st.sampled_from([3, 8, 40]),
     budget=st.integers(8, 40),
 )
@@ -140,10 +144,13 @@ def test_hit_is_miss_and_chunked_is_whole_and_batched_is_alone_and_preempted_is_
     cold: Cold,
     schedule: list[Plan],
     slots: int,
+    layout: LayoutClass,
     blocks: int,
     budget: int,
 ) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, slots=slots, blocks=blocks, budget=budget)
+    if layout is PagedLayout:
+        blocks = max(blocks, LONGEST // BLOCK + 1)
+    rig = Rig(tiny_model, tiny_vocabulary, slots=slots, blocks=blocks, budget=budget, layout=layout)
     for plan, reply in zip(schedule, play(rig, schedule), strict=True):
         reply.check(plan.n)
         expected = cold.reply(plan.prompt)
@@ -202,14 +209,17 @@ def test_sibling_choices_share_the_prompt_and_count_it_once(rig: Rig) -> None:
     assert [again.tokens(index) for index in range(3)] == [reply.tokens(index) for index in range(3)]
 
 
-def test_later_siblings_wait_for_the_first_to_compute_the_prompt(rig: Rig) -> None:
-    rig.submit(ask(STEMS[2], n=3))
-    rig.engine.step()
-    assert [sequence.index for sequence in rig.scheduler.running] == [0]
+@pytest.mark.parametrize("store", [True, False])
+def test_later_siblings_wait_for_the_first_to_compute_the_prompt(rig: Rig, store: bool) -> None:
+    rig.submit(ask(STEMS[2], n=3, store=store))
+    for _ in range(2):
+        rig.engine.step()
+        assert [sequence.index for sequence in rig.scheduler.running] == [0]
     rig.scheduler.admit()
     reused = [sequence.holding.reused for sequence in rig.scheduler.running if sequence.holding is not None]
-    assert reused == [0, 32, 32]
+    assert reused == [0, 39, 39]
     rig.run()
+    assert rig.scheduler.prefilled_tokens == 40 + 2
     rig.check_idle()
 
 

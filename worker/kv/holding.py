@@ -4,6 +4,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from cacheplane.identity import Namespace
+from worker.kv.edges import Tokens
 from worker.kv.radix import Node
 from worker.wire import Cached
 
@@ -36,6 +37,7 @@ class Arrival:
     """A load under way: the path that was planned, and which of its nodes the loader brings in, in order."""
 
     holding: Holding
+    tokens: Tokens
     path: list[Node]
     brought: list[int]
     future: "Future[int]"

@@ -53,6 +53,17 @@ class Layout(ABC):
         """
 
     @abstractmethod
+    def blocks_for(self, tokens: int) -> int:
+        """How many blocks of the pool a sequence of so many tokens holds while it runs."""
+
+    @abstractmethod
+    def prepare(self, slot: int, start: int, end: int) -> bool:
+        """Positions start .. end - 1 of the slot may be written, and nobody else sees it; False when there is no room.
+
+        What lies before start stays as it is. Where a sequence steps back, it may prepare the same positions again.
+        """
+
+    @abstractmethod
     def bring_in(self, slot: int, index: int, block: int) -> None:
         """The slot's block at index, which comes next, is this one of the pool, whose KV is there."""
 
@@ -76,8 +87,16 @@ class Layout(ABC):
         """
 
     @abstractmethod
+    def fork(self, source: int, slot: int, tokens: int) -> None:
+        """The slot, which is empty, begins with the first `tokens` positions of another one, which goes on."""
+
+    @abstractmethod
     def cut(self, slot: int, blocks: int) -> None:
         """The slot keeps its first `blocks` blocks only."""
+
+    @abstractmethod
+    def held(self) -> dict[int, int]:
+        """The blocks of the pool that slots hold, and how many slots each; for checks."""
 
     def leave(self, slot: int) -> None:
         """The slot is free."""

@@ -55,7 +55,7 @@ class KVMemory:
 
     spoil_freed   for tests: blocks that hold nothing are NaN
 
-    Only the engine's thread calls it, between forward passes: a block comes into the tree when its tokens are computed,
+    Only the engine's thread calls it, between forward passes. A block comes into the tree when its tokens are computed,
     so a node in the tree always has its KV.
     """
 
@@ -96,22 +96,56 @@ class KVMemory:
     def block_size(self) -> int:
         return self.layout.block_size
 
+    @property
+    def loading(self) -> bool:
+        """Whether blocks are on their way from host or disk."""
+        return self.reuse.loading
+
     def open(self, tokens: Tokens, spans: Sequence[Span], *, store: bool = True) -> Holding | None:
-        """Gives a sequence a slot that begins with the longest known prefix of tokens; None when all slots are busy.
+        """Gives a sequence a slot that begins with the longest known prefix of tokens; None when there is no room.
 
         At least one token is left to compute, since its logits are wanted. Blocks on host and disk are still on their
         way when this returns: see Holding.loading and `poll`.
         """
-        slot = self.slots.take()
-        if slot is None:
+        if not self.slots.free:
             return None
         path = self.reuse.worth_using(self.reuse.path(tokens, spans, (len(tokens) - 1) // self.block_size))
+        running = sum(node.block != NOWHERE and self.pool.holders(node.block) > 0 for node in path)
+        if not self._has_room(self.layout.blocks_for(len(tokens) + 1) - running):
+            return None
+        slot = self.slots.take()
+        assert slot is not None
         node = path[-1] if path else self.tree.root
         holding = Holding(slot, node, {span.start: span.namespace for span in spans}, storing=store)
         self.tree.hold(node)
         self.leases.used(path)
-        self.reuse.bring_in(holding, path)
+        self.reuse.bring_in(holding, tokens, path)
         return holding
+
+    def fork(self, source: Holding, tokens: int) -> Holding | None:
+        """Gives another sequence a slot that begins with the first `tokens` tokens of a running one.
+
+        before    the source has computed these tokens, and the next one of both is the same or not
+        returns   None when there is no room now
+        """
+        if not self.slots.free or not self._has_room(self.layout.blocks_for(1)):
+            return None
+        slot = self.slots.take()
+        assert slot is not None
+        self.layout.fork(source.slot, slot, tokens)
+        if not self.layout.prepare(slot, tokens, tokens + 1):
+            self.layout.leave(slot)
+            return None
+        stored, node = min(source.stored, tokens // self.block_size), source.node
+        for _ in range(source.stored - stored):
+            assert node.parent is not None
+            node = node.parent
+        self.tree.hold(node)
+        return Holding(slot, node, source.namespaces, source.storing, reused=tokens, stored=stored)
+
+    def prepare(self, holding: Holding, start: int, end: int) -> bool:
+        """Whether positions start .. end - 1 of the sequence may be computed now; False when there is no room."""
+        return self.layout.prepare(holding.slot, start, end)
 
     def known(self, tokens: Tokens, spans: Sequence[Span]) -> int:
         """How many full blocks of these tokens are in the tree, from the first on, on whatever tier."""
@@ -208,6 +242,11 @@ class KVMemory:
         self.tree.check()
         self.tiers.check()
         self.leases.check()
+
+    def _has_room(self, blocks: int) -> bool:
+        """Whether a sequence that needs so many blocks can start, and all that run can grow by one more."""
+        running = self.slots.total - self.slots.free
+        return blocks <= 0 or blocks + running <= self.pool.available
 
     def _next(self, holding: Holding, tokens: Tokens) -> Node:
         """The node of the first block of a sequence that is not stored, made if need be."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from enum import IntEnum
+from itertools import islice
 
 NOWHERE = -1
+_NEAREST = 32  # children that are compared with a block that none of them equals
 
 
 class OnDisk(IntEnum):
@@ -74,6 +76,10 @@ class Node:
         elif self.kids is not None:
             yield from self.kids.values()
 
+    def newest(self) -> "Iterator[Node]":
+        """The children, the one that came last first."""
+        return reversed(self.kids.values()) if isinstance(self.kids, dict) else self.children()
+
     def adopt(self, kid: "Node") -> None:
         if self.kids is None:
             self.kids = kid
@@ -118,6 +124,22 @@ class RadixTree:
             path.append(node)
         self.touch(path)
         return path
+
+    def nearest(self, parent: Node, edge: bytes, width: int) -> tuple[Node | None, int]:
+        """The child on the device that begins with the most bytes of edge, and how many these are.
+
+        width   bytes that the edges of children must have which are considered: of two lengths, those with a namespace
+                in front are the longer ones, and tokens must never be compared with it
+
+        Only the newest children are looked at: most nodes have one, and a prompt that begins a thousand conversations
+        differs from all of them in its first tokens.
+        """
+        best, most = None, 0
+        for kid in islice(parent.newest(), _NEAREST):
+            same = _common(edge, kid.edge) if kid.block != NOWHERE and len(kid.edge) == width else 0
+            if same > most:
+                best, most = kid, same
+        return best, most
 
     def insert(self, parent: Node, edge: bytes, digest: bytes) -> Node:
         """A new node under parent, which has no child with this edge yet."""
@@ -187,3 +209,10 @@ class RadixTree:
                 raise RuntimeError("radix tree: a child is in use and its parent is not")
             if node is not self.root and not node.resident and not node.users:
                 raise RuntimeError("radix tree: a node is nowhere and not in use")
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes two edges begin with in common."""
+    size = min(len(one), len(other))
+    different = int.from_bytes(one[:size], "little") ^ int.from_bytes(other[:size], "little")
+    return ((different & -different).bit_length() - 1) // 8 if different else size

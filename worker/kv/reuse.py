@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
-from cacheplane.identity import Span
+import msgspec
+
+from cacheplane.identity import KEY_BYTES, TOKEN_BYTES, Span
 from cacheplane.wire import Tier
-from worker.kv.edges import Tokens, edges_of
+from worker.kv.edges import Tokens, edge_at, edges_of
 from worker.kv.holding import Arrival, Holding
 from worker.kv.layout import Layout
 from worker.kv.loading import Loader, Part
@@ -30,6 +32,11 @@ class Reuse:
         self._loader = Loader(layout.shape.bytes_per_token * layout.block_size)
         self._arrivals: list[Arrival] = []
 
+    @property
+    def loading(self) -> bool:
+        """Whether the loader has work."""
+        return bool(self._arrivals)
+
     def load_tps(self, tier: Tier) -> float:
         """Tokens a second that come back from a tier: as measured, or a guess until then."""
         return (self._loader.rates[tier].gbps or _PRIOR_GBPS[tier]) * 1e9 / self._layout.shape.bytes_per_token
@@ -49,7 +56,7 @@ class Reuse:
                 return path[:index]
         return path
 
-    def bring_in(self, holding: Holding, path: list[Node]) -> None:
+    def bring_in(self, holding: Holding, tokens: Tokens, path: list[Node]) -> None:
         """The slot begins with the blocks of this path, on whose end the sequence stands; see Holding.loading."""
         brought, parts = [], []
         for index, node in enumerate(path):
@@ -64,9 +71,9 @@ class Reuse:
             parts.append(self._part(into, node))
         if parts:
             holding.loading = True
-            self._arrivals.append(Arrival(holding, path, brought, self._loader.start(parts)))
+            self._arrivals.append(Arrival(holding, tokens, path, brought, self._loader.start(parts)))
         else:
-            self._begin(holding, path, Cached(device=len(path) * self._block_size))
+            self._begin(holding, tokens, Cached(device=len(path) * self._block_size))
 
     def poll(self) -> list[Holding]:
         """Takes note of what the loader has finished; returns those whose sequences ended meanwhile."""
@@ -100,21 +107,49 @@ class Reuse:
         if usable < len(path):
             path = self._step_back(holding, path, usable)
         self._promote(holding.slot, path, [index for index in arrival.brought if index < usable])
-        self._begin(holding, path, Cached(usable * self._block_size - host - disk, host, disk))
+        self._begin(holding, arrival.tokens, Cached(usable * self._block_size - host - disk, host, disk))
 
-    def _begin(self, holding: Holding, path: list[Node], cached: Cached) -> None:
+    def _begin(self, holding: Holding, tokens: Tokens, cached: Cached) -> None:
+        """All blocks of the path are in the slot."""
         holding.loading = False
-        holding.stored = len(path)
-        holding.reused = len(path) * self._block_size
-        holding.cached = cached
+        if holding.closed:
+            return
+        whole = cached.device + cached.host + cached.disk
+        part = self._share_part(holding, tokens, whole)
+        holding.stored = whole // self._block_size
+        holding.reused = whole + part
+        holding.cached = msgspec.structs.replace(cached, partial=part)
+        # Who comes later counts on what is left; where there is no room in spite of all, the scheduler makes some.
+        self._layout.prepare(holding.slot, holding.reused, len(tokens) + 1)
+
+    def _share_part(self, holding: Holding, tokens: Tokens, start: int) -> int:
+        """Copies a block that begins like the sequence's next one, at token `start`; returns how many tokens it saves.
+
+        Edges of one length below one node begin a span all or none, so who shares a token here shares the namespace.
+        """
+        index, edge = start // self._block_size, edge_at(tokens, holding.namespaces, start, self._block_size)
+        key = KEY_BYTES if start in holding.namespaces else 0
+        node, same = self._tree.nearest(holding.node, edge, key + TOKEN_BYTES * self._block_size)
+        count = min((same - key) // TOKEN_BYTES, len(tokens) - 1 - start)
+        if node is None or count < 1:
+            return 0
+        node.users += 1  # the way to it is held already; it must not be evicted for its own copy
+        self._layout.bring_in(holding.slot, index, node.block)
+        copied = self._layout.prepare(holding.slot, start + count, start + count + 1)
+        if not copied:
+            self._layout.cut(holding.slot, index)
+        node.users -= 1
+        self._tree.touch([node])
+        self._tiers.offer(node)
+        return count if copied else 0
 
     def _step_back(self, holding: Holding, path: list[Node], usable: int) -> list[Node]:
         """The sequence stands on the last usable block, no longer on the end of the path; returns what is left."""
         before = holding.node
         holding.node = path[usable - 1] if usable else self._tree.root
         self._tree.hold(holding.node)
-        self._tiers.let_go(before)
         self._layout.cut(holding.slot, usable)
+        self._tiers.let_go(before)
         return path[:usable]
 
     def _promote(self, slot: int, path: list[Node], brought: list[int]) -> None:

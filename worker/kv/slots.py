@@ -42,6 +42,12 @@ class SlotLayout(Layout):
     def attention(self, rows: list[Row], windows: Sequence[int | None]) -> Attention:
         return SlotAttention(rows, windows, self.keys, self.values)
 
+    def blocks_for(self, tokens: int) -> int:  # noqa: ARG002
+        return 0
+
+    def prepare(self, slot: int, start: int, end: int) -> bool:  # noqa: ARG002
+        return True
+
     def bring_in(self, slot: int, index: int, block: int) -> None:
         copy_block(self._place(slot, index), self.store.block(block))
 
@@ -58,6 +64,14 @@ class SlotLayout(Layout):
         if block is not None:
             copy_block(self.store.block(block), self._place(slot, index))
         return block
+
+    def fork(self, source: int, slot: int, tokens: int) -> None:
+        """One copy, of what takes a hundred times longer to compute."""
+        mine, theirs = ((self.keys[:, at, :, :, :tokens], self.values[:, at, :, :tokens]) for at in (slot, source))
+        copy_block(mine, theirs)
+
+    def held(self) -> dict[int, int]:
+        return {}
 
     def cut(self, slot: int, blocks: int) -> None:
         """What is left in the slot is overwritten before it is read."""

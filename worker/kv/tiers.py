@@ -140,11 +140,10 @@ class Tiers:
 
     def check(self) -> None:
         """The books of all tiers; RuntimeError when they do not balance."""
-        self.pool.check()
+        nodes = list(self._tree.walk())
+        self.pool.check([node.block for node in nodes if node.block != NOWHERE], self._layout.held())
         self.host.check()
         self.disk.check()
-        nodes = list(self._tree.walk())
-        _expect_all(sorted(n.block for n in nodes if n.block != NOWHERE), self.pool.total - self.pool.free, "device")
         _expect_all(sorted(n.host for n in nodes if n.host != NOWHERE), self.host.total - self.host.free, "host")
         for node in nodes:
             if _leaves_device(node) and not self._device_queue.waits(node):

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from cacheplane.identity import BlockChain, Namespace, Span
 from cacheplane.wire import AllBlocksCleared, BlockRemoved, BlockStored
-from tests.worker.kv.layouts import write, written
+from tests.worker.kv.layouts import LayoutClass, write, written
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.rig import ACME, GLOBEX
-from worker.kv import Holding, KVMemory, SlotLayout
+from worker.kv import Holding, KVMemory, PagedLayout, SlotLayout
 from worker.kv.shape import KVShape
 
 SHAPE = KVShape(layers=1, kv_heads=1, head_dim=2, dtype=torch.float32)
@@ -24,8 +24,10 @@ BLOCK, CONTEXT = 4, 32
 PUBLIC = [Span(0, ACME)]
 
 
-def memory_of(*, slots: int = 3, blocks: int = 6) -> KVMemory:
-    tensors = SlotLayout(SHAPE, slots=slots, context=CONTEXT, blocks=blocks, block_size=BLOCK)
+def memory_of(layout: LayoutClass, *, slots: int = 3, blocks: int = 6) -> KVMemory:
+    """Room for so many stored blocks, and over pages for the unfinished block of one sequence beside them."""
+    total = blocks + (layout is PagedLayout)
+    tensors = layout(SHAPE, slots=slots, context=CONTEXT, blocks=total, block_size=BLOCK)
     return KVMemory(tensors, spoil_freed=True)
 
 
@@ -63,7 +65,7 @@ def live(memory: KVMemory, tokens: Sequence[int], spans: Sequence[Span] = PUBLIC
     memory.extend(holding, raw, len(tokens))
     memory.close(holding)
     memory.check()
-    return holding.reused
+    return holding.cached.device
 
 
 @dataclass(slots=True)
@@ -75,11 +77,13 @@ class Running:
 
 
 class IndexIsCache(RuleBasedStateMachine):
-    """Sequences come, grow and go under a pool that is too small for them."""
+    """Sequences come, fork, grow, step back and go under a pool that is too small for them."""
+
+    layout: LayoutClass
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory = memory_of(slots=3, blocks=6)
+        self.memory = memory_of(self.layout, slots=3, blocks=6)
         self.running: list[Running] = []
         self.index: dict[bytes, bytes | None] = {}
         self.events: list[BlockStored | BlockRemoved | AllBlocksCleared] = []
@@ -93,25 +97,48 @@ class IndexIsCache(RuleBasedStateMachine):
     def open(self, tokens: list[int], namespace: Namespace, barrier: int | None, store: bool) -> None:
         spans = [Span(0, namespace), *([] if barrier is None else [Span(barrier, GLOBEX)])]
         holding = self.memory.open(array("I", tokens), spans, store=store)
-        if len(self.running) == self.memory.slots.total:
-            assert holding is None
+        if holding is None:
+            assert self.running
+            assert len(self.running) == self.memory.slots.total or self.layout is PagedLayout
             return
-        assert holding is not None
-        assert holding.reused <= (len(tokens) - 1) // BLOCK * BLOCK
+        assert holding.reused - holding.cached.partial == holding.cached.device
+        assert holding.reused < len(tokens)
         check_slot(self.memory, holding, tokens, holding.reused)
         self.running.append(Running(tokens, spans, holding, holding.reused))
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), count=st.integers(1, 6))
-    def step(self, data: st.DataObject, count: int) -> None:
-        """Computes the next tokens of a sequence, known or newly generated."""
+    @rule(data=st.data(), tail=st.lists(st.integers(0, 1), max_size=3))
+    def fork(self, data: st.DataObject, tail: list[int]) -> None:
+        """Another sequence begins as one that runs, and goes its own way."""
+        one = data.draw(st.sampled_from(list(self.running)))
+        count = data.draw(st.integers(0, one.computed))
+        holding = self.memory.fork(one.holding, count)
+        if holding is None:
+            assert len(self.running) == self.memory.slots.total or self.layout is PagedLayout
+            return
+        tokens = one.tokens[:count] + tail
+        check_slot(self.memory, holding, tokens, count)
+        self.running.append(Running(tokens, one.spans, holding, count))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), count=st.integers(1, 6), drafts=st.integers(0, 5))
+    def step(self, data: st.DataObject, count: int, drafts: int) -> None:
+        """Computes the next tokens of a sequence, known or newly generated, and drafts that turn out to be wrong."""
         one = data.draw(st.sampled_from(self.running))
-        end = min(one.computed + count, CONTEXT)
+        context = self.memory.layout.context
+        end, beyond = min(one.computed + count, context), min(one.computed + count + drafts, context)
+        if not self.memory.prepare(one.holding, one.computed, beyond):
+            assert self.layout is PagedLayout
+            assert len(self.running) > 1
+            self.running.remove(one)
+            self.memory.close(one.holding)  # it is preempted
+            return
         one.tokens += [1] * (end - len(one.tokens))
-        compute(self.memory, one.holding, one.tokens, one.computed, end)
+        compute(self.memory, one.holding, [*one.tokens[:end], *[9] * (beyond - end)], one.computed, beyond)
         one.computed = end
         self.memory.extend(one.holding, array("I", one.tokens), end)
-        check_slot(self.memory, one.holding, one.tokens, end)
+        for other in self.running:
+            check_slot(self.memory, other.holding, other.tokens, other.computed)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -144,12 +171,21 @@ class IndexIsCache(RuleBasedStateMachine):
             assert one.holding.node.digest == (chain.hashes[-1] if chain.hashes else b"")
 
 
-IndexIsCache.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestIndexIsCache = IndexIsCache.TestCase
+class OverSlots(IndexIsCache):
+    layout = SlotLayout
 
 
-def test_a_prefix_is_reused_but_the_last_token_is_always_computed() -> None:
-    memory = memory_of()
+class OverPages(IndexIsCache):
+    layout = PagedLayout
+
+
+for machine in (OverSlots, OverPages):
+    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestOverSlots, TestOverPages = OverSlots.TestCase, OverPages.TestCase
+
+
+def test_a_prefix_is_reused_but_the_last_token_is_always_computed(layout: LayoutClass) -> None:
+    memory = memory_of(layout)
     tokens = list(range(12))
     assert live(memory, tokens) == 0
     assert live(memory, tokens) == 8
@@ -158,15 +194,15 @@ def test_a_prefix_is_reused_but_the_last_token_is_always_computed() -> None:
     assert live(memory, [99, *tokens[1:]]) == 0
 
 
-def test_namespaces_have_nothing_in_common() -> None:
-    memory = memory_of()
+def test_namespaces_have_nothing_in_common(layout: LayoutClass) -> None:
+    memory = memory_of(layout)
     live(memory, list(range(9)))
     assert live(memory, list(range(9)), [Span(0, GLOBEX)]) == 0
     assert live(memory, list(range(9)), [Span(0, GLOBEX)]) == 8
 
 
-def test_a_barrier_shares_what_is_before_it_and_parts_what_is_behind() -> None:
-    memory = memory_of(blocks=12)
+def test_a_barrier_shares_what_is_before_it_and_parts_what_is_behind(layout: LayoutClass) -> None:
+    memory = memory_of(layout, blocks=12)
     tokens = list(range(13))
     split = [Span(0, ACME), Span(8, GLOBEX)]
     assert live(memory, tokens, split) == 0
@@ -178,16 +214,16 @@ def test_a_barrier_shares_what_is_before_it_and_parts_what_is_behind() -> None:
 
 
 @pytest.mark.parametrize("spans", [PUBLIC, [Span(0, GLOBEX), Span(8, ACME)]])
-def test_block_hashes_are_those_of_the_chain(spans: list[Span]) -> None:
-    memory = memory_of()
+def test_block_hashes_are_those_of_the_chain(layout: LayoutClass, spans: list[Span]) -> None:
+    memory = memory_of(layout)
     tokens = list(range(100, 118))
     live(memory, tokens, spans)
     stored = [digest for event in memory.take_events() if isinstance(event, BlockStored) for digest in event.hashes]
     assert tuple(stored) == BlockChain.of(tokens, spans, BLOCK).hashes
 
 
-def test_blocks_stored_in_one_go_are_one_event() -> None:
-    memory = memory_of()
+def test_blocks_stored_in_one_go_are_one_event(layout: LayoutClass) -> None:
+    memory = memory_of(layout)
     live(memory, list(range(12)))
     assert [type(event) for event in memory.take_events()] == [BlockStored]
     live(memory, [*range(8), 77, 77, 77, 77])
@@ -196,8 +232,8 @@ def test_blocks_stored_in_one_go_are_one_event() -> None:
     assert (event.parent, len(event.hashes)) == (BlockChain.of(range(8), ACME, BLOCK).hashes[-1], 1)
 
 
-def test_the_least_recently_used_prefix_makes_room() -> None:
-    memory = memory_of(blocks=2)
+def test_the_least_recently_used_prefix_makes_room(layout: LayoutClass) -> None:
+    memory = memory_of(layout, blocks=2)
     live(memory, [1] * 5)
     live(memory, [2] * 5)
     assert live(memory, [1] * 5) == 4
@@ -208,8 +244,8 @@ def test_the_least_recently_used_prefix_makes_room() -> None:
     assert {event.reason for event in removed} == {"evicted"}
 
 
-def test_a_released_prefix_makes_room_first() -> None:
-    memory = memory_of(blocks=2)
+def test_a_released_prefix_makes_room_first(layout: LayoutClass) -> None:
+    memory = memory_of(layout, blocks=2)
     live(memory, [1] * 5)
     live(memory, [2] * 5)
     assert memory.release("acme", "", array("I", [2] * 5), PUBLIC) == 1
@@ -218,8 +254,8 @@ def test_a_released_prefix_makes_room_first() -> None:
     assert live(memory, [2] * 5) == 0
 
 
-def test_when_every_block_is_held_a_sequence_goes_on_without_storing() -> None:
-    memory = memory_of(slots=2, blocks=2)
+def test_over_slots_a_sequence_goes_on_without_storing_when_every_block_is_held() -> None:
+    memory = memory_of(SlotLayout, slots=2, blocks=2)
     tokens, others = list(range(8)), list(range(50, 66))
     first, second = memory.open(array("I", tokens), PUBLIC), memory.open(array("I", others), PUBLIC)
     assert first is not None
@@ -237,22 +273,66 @@ def test_when_every_block_is_held_a_sequence_goes_on_without_storing() -> None:
     memory.check()
 
 
-def test_two_sequences_that_compute_the_same_prefix_store_it_once() -> None:
-    memory = memory_of()
+def test_over_pages_a_sequence_starts_only_when_there_is_room_for_all_of_it_and_for_the_others_to_grow() -> None:
+    memory = memory_of(PagedLayout, blocks=4)
+    tokens, others = array("I", range(7)), array("I", range(50, 57))
+    first = memory.open(tokens, PUBLIC)
+    assert first is not None
+    assert memory.pool.free == 3
+    assert memory.open(array("I", range(50, 58)), PUBLIC) is None
+    second = memory.open(others, PUBLIC)
+    assert second is not None
+    assert memory.prepare(first, 7, 9)
+    assert not memory.prepare(second, 7, 9)
+    memory.close(first)
+    assert memory.prepare(second, 7, 9)
+    memory.close(second)
+    assert memory.pool.free == memory.pool.total
+    memory.check()
+
+
+def test_over_pages_a_hit_copies_nothing_and_a_full_block_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.kv.pages.copy_block", None)
+    memory = memory_of(PagedLayout, blocks=8)
+    assert live(memory, [*range(8), 1, 2]) == 0
+    assert live(memory, [*range(8), 5, 6, 7]) == 8
+    assert live(memory, [*range(8), 9, 9]) == 8
+
+
+def test_over_pages_two_that_computed_the_same_block_share_it_from_then_on() -> None:
+    memory = memory_of(PagedLayout)
+    tokens = array("I", range(6))
+    first, second = memory.open(tokens, PUBLIC), memory.open(tokens, PUBLIC)
+    assert first is not None
+    assert second is not None
+    for holding in (first, second):
+        compute(memory, holding, tokens, 0, 6)
+    assert memory.pool.free == 3
+    for holding in (first, second):
+        memory.extend(holding, tokens, 6)
+    assert memory.pool.free == 4
+    assert memory.pool.holders(first.node.block) == 2
+    check_slot(memory, second, tokens, 6)
+    memory.check()
+
+
+def test_two_sequences_that_compute_the_same_prefix_store_it_once(layout: LayoutClass) -> None:
+    memory = memory_of(layout)
     tokens = array("I", range(8))
-    twins = [memory.open(tokens, PUBLIC), memory.open(tokens, PUBLIC)]
-    for holding in twins:
-        assert holding is not None
+    one, other = memory.open(tokens, PUBLIC), memory.open(tokens, PUBLIC)
+    assert one is not None
+    assert other is not None
+    for holding in (one, other):
         compute(memory, holding, tokens, 0, 8)
         memory.extend(holding, tokens, 8)
+    assert one.node is other.node
+    for holding in (one, other):
+        memory.close(holding)
     assert memory.pool.free == memory.pool.total - 2
-    assert twins[0] is not None
-    assert twins[1] is not None
-    assert twins[0].node is twins[1].node
 
 
-def test_without_store_nothing_is_left_behind_but_a_prefix_is_still_used() -> None:
-    memory = memory_of()
+def test_without_store_nothing_is_left_behind_but_a_prefix_is_still_used(layout: LayoutClass) -> None:
+    memory = memory_of(layout)
     tokens = array("I", range(9))
     holding = memory.open(tokens, PUBLIC, store=False)
     assert holding is not None
@@ -266,8 +346,8 @@ def test_without_store_nothing_is_left_behind_but_a_prefix_is_still_used() -> No
     assert warm.reused == 8
 
 
-def test_clear_forgets_all_but_what_is_stood_on() -> None:
-    memory = memory_of()
+def test_clear_forgets_all_but_what_is_stood_on(layout: LayoutClass) -> None:
+    memory = memory_of(layout)
     live(memory, [1] * 9)
     holding = memory.open(array("I", [1] * 5), PUBLIC)
     assert holding is not None
@@ -282,8 +362,8 @@ def test_clear_forgets_all_but_what_is_stood_on() -> None:
     assert memory.pool.free == memory.pool.total
 
 
-def test_books_that_do_not_balance_are_found() -> None:
-    memory = memory_of()
+def test_books_that_do_not_balance_are_found(layout: LayoutClass) -> None:
+    memory = memory_of(layout)
     memory.pool.ready(memory.pool.take() or 0)
-    with pytest.raises(RuntimeError, match="tiers: blocks in the tree and blocks in use differ on device"):
+    with pytest.raises(RuntimeError, match="blocks in the tree and blocks in use differ"):
         memory.check()

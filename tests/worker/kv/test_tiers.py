@@ -4,6 +4,7 @@ import os
 import time
 from array import array
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cacheplane.identity import BlockChain, Namespace, Span
 from cacheplane.wire import BlockStored, Event, Tier
+from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.kv.test_memory import BLOCK, CONTEXT, PUBLIC, SHAPE, Running, check_slot, compute
 from tests.worker.rig import ACME, GLOBEX
-from worker.kv import Holding, KVLimits, KVMemory, SlotLayout
+from worker.kv import Holding, KVLimits, KVMemory, PagedLayout, SlotLayout
 from worker.kv.blockfile import BlockFile
 from worker.wire import Retention, RetentionRange
 
@@ -34,9 +36,18 @@ class Clock:
 
 
 def tiered(
-    folder: Path, *, slots: int = 3, blocks: int = 3, host: int = 3, disk: int = 4, clock: Clock | None = None
+    folder: Path,
+    *,
+    layout: LayoutClass = SlotLayout,
+    slots: int = 3,
+    blocks: int = 3,
+    host: int = 3,
+    disk: int = 4,
+    clock: Clock | None = None,
 ) -> KVMemory:
-    tensors = SlotLayout(SHAPE, slots=slots, context=CONTEXT, blocks=blocks, block_size=BLOCK)
+    """Room for so many stored blocks, and over pages for the unfinished block of one sequence beside them."""
+    total = blocks + (layout is PagedLayout)
+    tensors = layout(SHAPE, slots=slots, context=CONTEXT, blocks=total, block_size=BLOCK)
     limits = KVLimits(
         host * BLOCK_BYTES,
         disk * FILE_BYTES,
@@ -100,11 +111,14 @@ def live(
 class EveryTier(RuleBasedStateMachine):
     """Sequences, leases, releases and restarts over three tiers that are all too small."""
 
+    layout: LayoutClass
+    blocks = 3
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = TemporaryDirectory()
         self.clock = Clock()
-        self.memory = tiered(Path(self.folder.name), clock=self.clock)
+        self.memory = self.start()
         self.running: list[Running] = []
         self.events: list[Event] = []
         self.stored: set[bytes] = set()
@@ -126,7 +140,8 @@ class EveryTier(RuleBasedStateMachine):
             loaded(self.memory, holding)
             return
         loaded(self.memory, holding)
-        assert holding.reused == holding.cached.device + holding.cached.host + holding.cached.disk
+        cached = holding.cached
+        assert holding.reused == cached.device + cached.host + cached.disk + cached.partial
         check_slot(self.memory, holding, tokens, holding.reused)
         # A hash commits to namespace and tokens, so nothing is reused that was not stored under this very identity.
         self.heard()
@@ -137,7 +152,12 @@ class EveryTier(RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 9))
     def step(self, data: st.DataObject, count: int) -> None:
         one = data.draw(st.sampled_from(self.running))
-        end = min(one.computed + count, CONTEXT)
+        end = min(one.computed + count, self.memory.layout.context)
+        if not self.memory.prepare(one.holding, one.computed, end):
+            assert self.layout is PagedLayout
+            self.running.remove(one)
+            self.memory.close(one.holding)  # it is preempted
+            return
         one.tokens += [1] * (end - len(one.tokens))
         compute(self.memory, one.holding, one.tokens, one.computed, end)
         one.computed = end
@@ -194,7 +214,7 @@ class EveryTier(RuleBasedStateMachine):
         """What was on disk is there again, unless its file went bad; what the events say starts anew."""
         self.memory.shut()
         kept = {digest for digest, tier in listed(self.memory.snapshot()) if tier.name == "DISK"}
-        self.memory = tiered(Path(self.folder.name), clock=self.clock)
+        self.memory = self.start()
         self.events = []
         assert {digest for digest, _ in listed(self.memory.snapshot())} <= kept
 
@@ -208,6 +228,9 @@ class EveryTier(RuleBasedStateMachine):
     def the_books_balance(self) -> None:
         self.memory.check()
 
+    def start(self) -> KVMemory:
+        return tiered(Path(self.folder.name), layout=self.layout, blocks=self.blocks, clock=self.clock)
+
     def heard(self) -> None:
         self.events += self.memory.take_events()
         self.stored |= {hash_ for event in self.events if isinstance(event, BlockStored) for hash_ in event.hashes}
@@ -217,12 +240,21 @@ class EveryTier(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-EveryTier.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestEveryTier = EveryTier.TestCase
+class OverSlots(EveryTier):
+    layout = SlotLayout
 
 
-def test_what_leaves_the_device_comes_back_from_host_and_then_from_disk(tmp_path: Path) -> None:
-    memory = tiered(tmp_path, blocks=2, host=2, disk=8)
+class OverPages(EveryTier):
+    layout, blocks = PagedLayout, 9
+
+
+for machine in (OverSlots, OverPages):
+    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestOverSlots, TestOverPages = OverSlots.TestCase, OverPages.TestCase
+
+
+def test_what_leaves_the_device_comes_back_from_host_and_then_from_disk(layout: LayoutClass, tmp_path: Path) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=2, host=2, disk=8)
     assert live(memory, [1] * 9) == (0, 0, 0)
     assert live(memory, [2] * 9) == (0, 0, 0)
     assert live(memory, [1] * 9) == (0, 8, 0)
@@ -233,8 +265,8 @@ def test_what_leaves_the_device_comes_back_from_host_and_then_from_disk(tmp_path
     memory.shut()
 
 
-def test_two_tenants_never_share_in_any_tier_and_each_finds_its_own(tmp_path: Path) -> None:
-    memory = tiered(tmp_path, blocks=2, host=2, disk=20)
+def test_two_tenants_never_share_in_any_tier_and_each_finds_its_own(layout: LayoutClass, tmp_path: Path) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=2, host=2, disk=20)
     tokens, mine, theirs = [7] * 9, [Span(0, ACME)], [Span(0, GLOBEX)]
     for push in range(4):
         assert live(memory, tokens, theirs if push % 2 else mine)[0] in (0, 8)
@@ -247,11 +279,14 @@ def test_two_tenants_never_share_in_any_tier_and_each_finds_its_own(tmp_path: Pa
     memory.shut()
 
 
-def test_a_restarted_worker_serves_yesterdays_prefixes_from_disk(tmp_path: Path) -> None:
-    memory = tiered(tmp_path, blocks=4, host=4, disk=20)
+@pytest.mark.parametrize(("yesterday", "today"), product(LAYOUTS, LAYOUTS))
+def test_a_restarted_worker_serves_yesterdays_prefixes_from_disk_whatever_its_layout_was(
+    yesterday: LayoutClass, today: LayoutClass, tmp_path: Path
+) -> None:
+    memory = tiered(tmp_path, layout=yesterday, blocks=4, host=4, disk=20)
     live(memory, [1] * 17)
     assert memory.shut() == 4
-    memory = tiered(tmp_path, blocks=4, host=4, disk=20)
+    memory = tiered(tmp_path, layout=today, blocks=4, host=4, disk=20)
     assert live(memory, [1] * 17) == (0, 0, 16)
     assert live(memory, [1] * 17, [Span(0, GLOBEX)]) == (0, 0, 0)
     assert sum(live(memory, [1] * 17)) == 16
@@ -260,9 +295,9 @@ def test_a_restarted_worker_serves_yesterdays_prefixes_from_disk(tmp_path: Path)
 
 @pytest.mark.parametrize("kind", ["corrupt", "remove", "truncate"])
 def test_a_damaged_file_is_a_miss_from_that_block_on_and_nothing_is_left_of_what_hung_from_it(
-    tmp_path: Path, kind: str
+    layout: LayoutClass, tmp_path: Path, kind: str
 ) -> None:
-    memory = tiered(tmp_path, blocks=4, host=0, disk=20)
+    memory = tiered(tmp_path, layout=layout, blocks=4, host=0, disk=20)
     live(memory, [1] * 17)
     memory.shut()
     hashes = BlockChain.of([1] * 16, ACME, BLOCK).hashes
@@ -273,7 +308,7 @@ def test_a_damaged_file_is_a_miss_from_that_block_on_and_nothing_is_left_of_what
         path.write_bytes(path.read_bytes()[:-1])
     else:
         damage(path)
-    memory = tiered(tmp_path, blocks=4, host=0, disk=20)
+    memory = tiered(tmp_path, layout=layout, blocks=4, host=0, disk=20)
     holding = memory.open(array("I", [1] * 17), PUBLIC)
     assert holding is not None
     assert loaded(memory, holding).reused == 4
@@ -308,8 +343,8 @@ def test_what_hangs_from_a_damaged_file_goes_when_the_last_sequence_that_stands_
     memory.shut()
 
 
-def test_a_block_is_not_loaded_when_computing_it_is_quicker(tmp_path: Path) -> None:
-    memory = tiered(tmp_path, blocks=2, host=4, disk=0)
+def test_a_block_is_not_loaded_when_computing_it_is_quicker(layout: LayoutClass, tmp_path: Path) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=2, host=4, disk=0)
     live(memory, [1] * 9)
     live(memory, [2] * 9)
     memory.reuse.prefill_tps = 1e12
@@ -320,9 +355,9 @@ def test_a_block_is_not_loaded_when_computing_it_is_quicker(tmp_path: Path) -> N
     memory.shut()
 
 
-def test_a_lease_outlives_what_was_used_later_and_a_low_one_goes_first(tmp_path: Path) -> None:
+def test_a_lease_outlives_what_was_used_later_and_a_low_one_goes_first(layout: LayoutClass, tmp_path: Path) -> None:
     clock = Clock()
-    memory = tiered(tmp_path, blocks=4, host=0, disk=0, clock=clock)
+    memory = tiered(tmp_path, layout=layout, blocks=4, host=0, disk=0, clock=clock)
     keep = Retention([RetentionRange(90, 60_000)], "agent")
     live(memory, [1] * 9, retention=keep)
     for other in range(2, 8):
@@ -337,8 +372,8 @@ def test_a_lease_outlives_what_was_used_later_and_a_low_one_goes_first(tmp_path:
     memory.shut()
 
 
-def test_the_next_turn_supersedes_the_last_and_release_ends_it(tmp_path: Path) -> None:
-    memory = tiered(tmp_path, blocks=6, host=0, disk=0)
+def test_the_next_turn_supersedes_the_last_and_release_ends_it(layout: LayoutClass, tmp_path: Path) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=6, host=0, disk=0)
     keep = Retention([RetentionRange(90, 60_000)], "agent")
     live(memory, [1] * 5, retention=keep)
     live(memory, [1] * 4 + [2] * 9, retention=keep)
@@ -351,8 +386,8 @@ def test_the_next_turn_supersedes_the_last_and_release_ends_it(tmp_path: Path) -
     memory.shut()
 
 
-def test_a_pool_full_of_leases_still_admits_new_work(tmp_path: Path) -> None:
-    memory = tiered(tmp_path, blocks=2, host=0, disk=0)
+def test_a_pool_full_of_leases_still_admits_new_work(layout: LayoutClass, tmp_path: Path) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=2, host=0, disk=0)
     live(memory, [1] * 9, retention=Retention([RetentionRange(100, 600_000)]))
     assert live(memory, [2] * 9) == (0, 0, 0)
     assert live(memory, [2] * 9) == (8, 0, 0)
@@ -360,8 +395,8 @@ def test_a_pool_full_of_leases_still_admits_new_work(tmp_path: Path) -> None:
     memory.shut()
 
 
-def test_below_the_gate_a_block_is_not_copied_down(tmp_path: Path) -> None:
-    memory = tiered(tmp_path, blocks=2, host=4, disk=4)
+def test_below_the_gate_a_block_is_not_copied_down(layout: LayoutClass, tmp_path: Path) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=2, host=4, disk=4)
     live(memory, [1] * 9, retention=Retention([RetentionRange(5, 600_000)]))
     live(memory, [2] * 9)
     assert memory.tiers.host.free == memory.tiers.host.total
