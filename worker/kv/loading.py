@@ -6,9 +6,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cacheplane.wire import Tier
+from worker.kv.copying import Copier, Inlet
 from worker.kv.rate import CopyRate
 from worker.kv.shape import Block
-from worker.kv.store import copy_block
 
 Fetch = Callable[[], Block | None]
 
@@ -32,24 +32,25 @@ class Loader:
     block_bytes   of the KV of one block
     """
 
-    def __init__(self, block_bytes: int) -> None:
+    def __init__(self, copier: Copier, block_bytes: int) -> None:
         self.rates = {tier: CopyRate() for tier in (Tier.HOST, Tier.DISK)}
+        self._copier = copier
         self._block_bytes = block_bytes
         self._thread = ThreadPoolExecutor(1, "kv-load")
 
     def start(self, parts: list[Part]) -> "Future[int]":
         """Promises how many of the parts, from the first on, have come: it stops at one that is a miss."""
-        return self._thread.submit(self._load, parts)
+        return self._thread.submit(self._load, parts, self._copier.inlet())
 
     def close(self) -> None:
         self._thread.shutdown()
 
-    def _load(self, parts: list[Part]) -> int:
+    def _load(self, parts: list[Part], inlet: Inlet) -> int:
         for count, part in enumerate(parts):
             began = time.perf_counter()
             found = part.fetch()
             if found is None:
                 return count
-            copy_block(part.into, found)
+            inlet(part.into, found)
             self.rates[part.tier].observe(self._block_bytes, time.perf_counter() - began)
         return len(parts)

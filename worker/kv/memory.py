@@ -8,6 +8,7 @@ from pathlib import Path
 from cacheplane.identity import TOKEN_BYTES, Span, block_hash
 from cacheplane.wire import Event, SnapshotBlock, Tier
 from worker.kv.accounts import ByTier
+from worker.kv.copying import Copier, copier_for
 from worker.kv.disk import DiskTier
 from worker.kv.edges import Tokens, edge_at
 from worker.kv.events import EventLog
@@ -53,6 +54,7 @@ class KVLimits:
 class KVMemory:
     """The radix tree, the tiers, the leases and the layout, kept in step.
 
+    copier        how blocks are copied between the tiers; by default as the layout's device needs it
     spoil_freed   for tests: blocks that hold nothing are NaN
 
     Only the engine's thread calls it, between forward passes. A block comes into the tree when its tokens are computed,
@@ -65,13 +67,14 @@ class KVMemory:
         limits: KVLimits | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
+        copier: Copier | None = None,
         spoil_freed: bool = False,
     ) -> None:
         limits = limits or KVLimits()
         self.layout, self.pool, self.slots = layout, layout.pool, layout.slots
         self.tree = RadixTree()
         self._events = EventLog(layout.block_size)
-        host = HostTier(layout.shape, layout.block_size, limits.host_bytes)
+        host = HostTier(layout.shape, layout.block_size, limits.host_bytes, pinned=layout.device.type == "cuda")
         disk = DiskTier(limits.folder, layout.shape, layout.block_size, limits.disk_bytes, limits.fingerprint)
         budget = limits.lease_budget(self.pool.total, host.total, disk.capacity)
         self.leases: LeaseBook[Node] = LeaseBook(clock, home_of, budget=budget, default_priority=DEFAULT_PRIORITY)
@@ -82,6 +85,7 @@ class KVMemory:
             disk,
             self.leases,
             self._events,
+            copier or copier_for(layout.device, layout.store.block(0)),
             gate=limits.gate,
             spoil_freed=spoil_freed,
         )

@@ -29,7 +29,7 @@ class Reuse:
         self.prefill_tps = 0.0
         self._tree, self._layout, self._tiers = tree, layout, tiers
         self._block_size = layout.block_size
-        self._loader = Loader(layout.shape.bytes_per_token * layout.block_size)
+        self._loader = Loader(tiers.copier, layout.shape.bytes_per_token * layout.block_size)
         self._arrivals: list[Arrival] = []
 
     @property
@@ -90,7 +90,7 @@ class Reuse:
 
     def _part(self, into: Block, node: Node) -> Part:
         if node.host != NOWHERE:
-            view = self._tiers.host.read(node.host)
+            view = self._tiers.read_host(node)
             return Part(into, Tier.HOST, lambda: view)
         return Part(into, Tier.DISK, self._tiers.disk.load(record_of(node)).result)
 

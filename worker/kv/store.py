@@ -30,14 +30,14 @@ class BlockStore:
 
 
 def copy_block(into: Block, source: Block) -> None:
-    """Copies part by part, whatever the strides; on return the copy is made, or queued when both are on CUDA."""
+    """Copies part by part, whatever the strides; on return the copy is made, or queued if CUDA has a part in it."""
     for target, part in zip(into, source, strict=True):
         if target.is_cpu and part.is_cpu:
             # Through numpy: torch would split each into threads, which costs more than these copies take and fights
             # with the engine's own.
             raw(target)[...] = raw(part)
         else:
-            target.copy_(part)
+            target.copy_(part, non_blocking=True)
 
 
 def reserve(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -4,6 +4,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from cacheplane.wire import Tier
+from worker.kv.copying import Copier, Copy
 from worker.kv.disk import DiskTier
 from worker.kv.events import EventLog
 from worker.kv.eviction import EvictionQueue, Rank
@@ -13,6 +14,7 @@ from worker.kv.leases import LeaseBook
 from worker.kv.lineage import lineage_of
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
 from worker.kv.record import DiskRecord
+from worker.kv.shape import Block
 
 
 @dataclass(slots=True)
@@ -48,12 +50,15 @@ class Tiers:
         disk: DiskTier,
         leases: "LeaseBook[Node]",
         events: EventLog,
+        copier: Copier,
         *,
         gate: int,
         spoil_freed: bool = False,
     ) -> None:
         self.pool, self.host, self.disk, self.leases = layout.pool, host, disk, leases
+        self.copier = copier
         self.moves = Moves()
+        self._offloading: dict[int, tuple[Node, Copy]] = {}  # by host block
         self._tree, self._layout, self._events = tree, layout, events
         self._gate = gate
         layout.take = self.device_block
@@ -74,6 +79,12 @@ class Tiers:
         if block is None and self._evict_device():
             block = self.pool.take()
         return block
+
+    def read_host(self, node: Node) -> Block:
+        """The node's KV on host, with one reader more; see HostTier.read."""
+        if node.host in self._offloading:
+            self._offloaded(node.host)
+        return self.host.read(node.host)
 
     def keep(self, node: Node, slot: int, index: int) -> bool:
         """The node is on the device, with the KV of a slot's block at index; False when no room can be made."""
@@ -102,6 +113,8 @@ class Tiers:
 
     def poll(self) -> None:
         """Takes note of what the disk has finished, and of leases that have ended."""
+        for index in [index for index, (_, copy) in self._offloading.items() if copy.done]:
+            self._offloaded(index)
         dropped = self.disk.take_dropped()  # first: of a block that is stored and dropped meanwhile we hear next time
         still: list[tuple[Node, Future[bool]]] = []
         for node, future in self._writing:
@@ -187,18 +200,27 @@ class Tiers:
             index = self.host.take()
         if index is None:
             return False
-        self.host.write(index, *self._layout.store.block(node.block))
-        self.host.ready(index)
+        block = node.block
+        self.pool.copying_out(block)
+        copy = self.copier.start(lambda: self.host.write(index, *self._layout.store.block(block)))
+        self._offloading[index] = node, copy
+        copy.order()
+        self.pool.copied_out(block)
         node.host = index
         assert node.parent is not None
         node.parent.host_children += 1
         self.moves.offloaded += 1
         self._events.stored(node, Tier.HOST)
+        if copy.done:
+            self._offloaded(index)
         return True
 
     def _evict_host(self) -> bool:
         self._reoffer()
         node = self._host_queue.take()
+        if node is None and self._offloading:
+            self._offloaded(next(iter(self._offloading)))
+            node = self._host_queue.take()
         if node is None:
             return False
         if node.block == NOWHERE and node.disk == OnDisk.ABSENT and self.leases.priority(node) >= self._gate:
@@ -215,7 +237,7 @@ class Tiers:
             return False
         record = record_of(node)
         if node.host != NOWHERE:
-            future = self.disk.store(record, *self.host.read(node.host))
+            future = self.disk.store(record, *self.read_host(node))
             self.host.done(node.host)
         else:
             future = self.disk.store(record, *self._layout.store.block(node.block))
@@ -259,7 +281,16 @@ class Tiers:
         self.offer(node.parent)
         self._host_queue.offer(node)
 
+    def _offloaded(self, host: int) -> None:
+        """A copy to host has ended, or is waited for."""
+        node, copy = self._offloading.pop(host)
+        copy.wait()
+        self.host.ready(host)
+        self._host_queue.offer(node)
+
     def _leave_host(self, node: Node, reason: str) -> None:
+        if node.host in self._offloading:
+            self._offloaded(node.host)
         self.host.give_back(node.host)
         if self._spoil_freed:
             self.host.spoil(node.host)

@@ -15,12 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cacheplane.identity import BlockChain, Namespace, Span
 from cacheplane.wire import BlockStored, Event, Tier
+from tests.worker.kv.late import LateCopier
 from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.kv.test_memory import BLOCK, CONTEXT, PUBLIC, SHAPE, Running, check_slot, compute
 from tests.worker.rig import ACME, GLOBEX
 from worker.kv import Holding, KVLimits, KVMemory, PagedLayout, SlotLayout
 from worker.kv.blockfile import BlockFile
+from worker.kv.copying import Copier
 from worker.wire import Retention, RetentionRange
 
 BLOCK_BYTES = SHAPE.bytes_per_token * BLOCK
@@ -44,6 +46,7 @@ def tiered(
     host: int = 3,
     disk: int = 4,
     clock: Clock | None = None,
+    copier: Copier | None = None,
 ) -> KVMemory:
     """Room for so many stored blocks, and over pages for the unfinished block of one sequence beside them."""
     total = blocks + (layout is PagedLayout)
@@ -58,7 +61,7 @@ def tiered(
         lease_host_blocks=2,
         lease_disk_blocks=1,
     )
-    return KVMemory(tensors, limits, clock=clock or Clock(), spoil_freed=True)
+    return KVMemory(tensors, limits, clock=clock or Clock(), copier=copier, spoil_freed=True)
 
 
 def loaded(memory: KVMemory, holding: Holding) -> Holding:
@@ -229,7 +232,9 @@ class EveryTier(RuleBasedStateMachine):
         self.memory.check()
 
     def start(self) -> KVMemory:
-        return tiered(Path(self.folder.name), layout=self.layout, blocks=self.blocks, clock=self.clock)
+        return tiered(
+            Path(self.folder.name), layout=self.layout, blocks=self.blocks, clock=self.clock, copier=LateCopier()
+        )
 
     def heard(self) -> None:
         self.events += self.memory.take_events()
@@ -279,7 +284,7 @@ def test_two_tenants_never_share_in_any_tier_and_each_finds_its_own(layout: Layo
     memory.shut()
 
 
-@pytest.mark.parametrize(("yesterday", "today"), product(LAYOUTS, LAYOUTS))
+@pytest.mark.parametrize(("yesterday", "today"), list(product(LAYOUTS, LAYOUTS)))
 def test_a_restarted_worker_serves_yesterdays_prefixes_from_disk_whatever_its_layout_was(
     yesterday: LayoutClass, today: LayoutClass, tmp_path: Path
 ) -> None:
