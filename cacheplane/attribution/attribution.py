@@ -157,12 +157,12 @@ def _remembered(stairs: Stairs, sketch: Sketch, earlier: list[Sketch], lost: Rea
     for other in earlier:
         if other.origin.space != sketch.origin.space:
             continue
-        depth = min(end, sketch.shared(other))
-        if other.origin.epoch == sketch.origin.epoch:
-            asked = max(asked, depth)
-            stored = max(stored, depth if other.stored else 0)
+        if other.origin.epoch != sketch.origin.epoch:
+            rotated = max(rotated, sketch.shared(other, rotated) if other.stored else 0)
         elif other.stored:
-            rotated = max(rotated, depth)
-    stairs.to(stored, lost or Reason.EVICTED)
-    stairs.to(asked, Reason.NOT_STORED)
-    stairs.to(rotated, Reason.SALT_ROTATED)
+            stored = max(stored, sketch.shared(other, stored))
+        else:
+            asked = max(asked, sketch.shared(other, asked))
+    stairs.to(min(end, stored), lost or Reason.EVICTED)
+    stairs.to(min(end, asked), Reason.NOT_STORED)
+    stairs.to(min(end, rotated), Reason.SALT_ROTATED)

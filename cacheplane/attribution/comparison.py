@@ -26,16 +26,23 @@ def compare(sketch: Sketch, earlier: Sequence[Sketch], start: int, end: int) -> 
     returns   None when the tokens are new: a next turn, another conversation, a prompt like no other
     """
     kin = [other for other in earlier if other.origin.space == sketch.origin.space]
-    if start >= end or not kin or not _may_be_known(sketch, kin, start, end):
+    if start >= end or not kin or _goes_on(sketch, kin) or not _may_be_known(sketch, kin, start, end):
         return None
     exact, loose = _weights(sketch, _exact), _weights(sketch, _loose)
 
-    def in_common(other: Sketch) -> tuple[int, int, int]:
+    def in_common(other: Sketch) -> tuple[int, int]:
         """What is the same to the letter comes first: sessions may be alike but for their numbers."""
         letter = sum(map(exact.__getitem__, sketch.exact & other.exact))
-        return letter, sum(map(loose.__getitem__, sketch.loose & other.loose)), sketch.shared(other)
+        return letter, sum(map(loose.__getitem__, sketch.loose & other.loose))
 
     return _Alignment(sketch, max(kin, key=in_common)).departed(start, end)
+
+
+def _goes_on(sketch: Sketch, kin: Sequence[Sketch]) -> bool:
+    """Whether it is an earlier prompt and new segments behind it: no other prompt can have more in common with it."""
+    longest = max((len(other.marks) for other in kin if sketch.begins_with(other)), default=0)
+    behind = [mark.exact for mark in sketch.marks[longest:]]
+    return longest > 0 and not any(digest in other.exact for other in kin for digest in behind)
 
 
 def _may_be_known(sketch: Sketch, kin: Iterable[Sketch], start: int, end: int) -> bool:

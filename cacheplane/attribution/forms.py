@@ -29,7 +29,10 @@ def spaced(text: str) -> str:
 
 
 def ordered(text: str) -> str:
-    """Every JSON object in the text, if it is whole or stands on a line, with its keys sorted; then as `spaced`."""
+    """Every JSON object in the text, if it is whole or stands on a line, with its keys sorted; then as `spaced`.
+
+    Without a brace in it a text is in order as it is.
+    """
     if "{" not in text:
         return spaced(text)
     start, end = text.index("{"), text.rfind("}") + 1

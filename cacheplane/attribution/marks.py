@@ -72,35 +72,39 @@ def mark_all(segments: Sequence[Segment], key: bytes, known: Mapping[int, Mark])
     key     up to 64 bytes; digests under different keys cannot be compared
     known   marks by their exact digest: a text that was marked before costs one digest
     """
+    keyed = hashlib.blake2b(digest_size=8, key=key)
     marks = []
     for segment in segments:
-        exact = _digest(segment.part + segment.text, key)
-        marks.append(known.get(exact) or _mark(segment, exact, key))
+        exact = _digest(segment.part + segment.text, keyed)
+        marks.append(known.get(exact) or _mark(segment, exact, keyed))
     return tuple(marks)
 
 
-def _mark(segment: Segment, exact: int, key: bytes) -> Mark:
-    sorted_keys = ordered(segment.text)
+def _mark(segment: Segment, exact: int, keyed: hashlib.blake2b) -> Mark:
+    words = spaced(segment.text)
+    sorted_keys = ordered(segment.text) if "{" in words else words
     loosest = segment.part.encode() + masked(sorted_keys)
+    by_spaces = _digest(words, keyed)
     return Mark(
         segment.part,
         exact,
-        spaced=_digest(spaced(segment.text), key),
-        ordered=_digest(sorted_keys, key),
-        loose=_digest(loosest, key),
-        name=_digest(segment.name, key) if segment.name else 0,
-        shape=_shape(loosest, key) if segment.part is Part.SYSTEM else (),
+        spaced=by_spaces,
+        ordered=by_spaces if sorted_keys is words else _digest(sorted_keys, keyed),
+        loose=_digest(loosest, keyed),
+        name=_digest(segment.name, keyed) if segment.name else 0,
+        shape=_shape(loosest, keyed) if segment.part is Part.SYSTEM else (),
     )
 
 
-def _digest(text: str | bytes, key: bytes) -> int:
+def _digest(text: str | bytes, keyed: hashlib.blake2b) -> int:
     """Keyed, so that who reads a process's memory or a metric cannot try texts against it. BLAKE2b (RFC 7693)."""
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8, key=key).digest(), "little")
+    begun = keyed.copy()  # the key is worked in once for all
+    begun.update(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    return int.from_bytes(begun.digest(), "little")
 
 
-def _shape(text: bytes, key: bytes) -> tuple[int, ...]:
-    seed = int.from_bytes(key[:8], "little")
+def _shape(text: bytes, keyed: hashlib.blake2b) -> tuple[int, ...]:
+    seed = _digest(b"shape", keyed)
     words = text.split(maxsplit=MAX_WORDS)[:MAX_WORDS]
     pairs = {xxhash.xxh3_64_intdigest(first + b" " + second, seed) for first, second in pairwise(words)}
     return tuple(sorted(pairs)[:SHAPE])

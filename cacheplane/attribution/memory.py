@@ -103,7 +103,7 @@ def _continues(sketch: Sketch, earlier: Sketch) -> bool:
         and earlier.origin.space == sketch.origin.space
         and earlier.origin.epoch == sketch.origin.epoch
         and (earlier.stored or not earlier.origin.store)
-        and earlier.marks == sketch.marks[: len(earlier.marks)]
+        and (sketch.begins_with(earlier) or not earlier.marks)
         and sketch.shared(earlier) == len(earlier.keys) * earlier.block_size
     )
 

@@ -75,12 +75,20 @@ class Sketch:
         """Tokens that a worker can reuse at most: full blocks before the last token, which is always computed."""
         return max(0, self.prompt_tokens - 1) // self.block_size * self.block_size
 
-    def shared(self, other: "Sketch") -> int:
-        """Tokens of the full blocks with which both begin, whatever their salts."""
-        most = min(len(self.keys), len(other.keys))
-        if not most or self.keys[0] != other.keys[0]:
+    def begins_with(self, earlier: "Sketch") -> bool:
+        """Whether all segments of an earlier prompt come first, to the letter."""
+        size = len(earlier.marks)
+        if not 0 < size <= len(self.marks) or self.marks[size - 1].exact != earlier.marks[-1].exact:
+            return False  # nearly always: another session ends in something else
+        return earlier.marks == self.marks[:size]
+
+    def shared(self, other: "Sketch", beyond: int = 0) -> int:
+        """Tokens of the full blocks with which both begin, whatever their salts; 0 when not more than `beyond`."""
+        most, least = min(len(self.keys), len(other.keys)), beyond // self.block_size
+        # A key commits to every token before it, so one look tells whether anything lies beyond.
+        if most <= least or self.keys.item(least) != other.keys.item(least):
             return 0
-        if self.keys[most - 1] == other.keys[most - 1]:  # a key commits to every token before it
+        if self.keys.item(most - 1) == other.keys.item(most - 1):
             return most * self.block_size
         return int(np.argmin(self.keys[:most] == other.keys[:most])) * self.block_size
 

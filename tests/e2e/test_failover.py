@@ -21,6 +21,7 @@ class Chat:
         self._client = client
         facts = " ".join(f"Fact {number} of {name} is {number * 3}." for number in range(12))
         self._messages: list[Any] = [{"role": "system", "content": f"{name} remembers. {facts}"}]
+        self.missed: dict[str, int] = {}
 
     def turn(self, text: str) -> tuple[str, int]:
         """(worker, cached tokens)"""
@@ -29,6 +30,8 @@ class Chat:
             model=MODEL, messages=self._messages, max_tokens=4, temperature=0
         )
         reply = raw.parse()
+        missed = (entry.split("=") for entry in raw.headers["x-saltway-miss"].split(","))
+        self.missed = {reason: int(tokens) for reason, tokens in missed}
         self._messages.append({"role": "assistant", "content": reply.choices[0].message.content})
         return raw.headers["x-saltway-worker"], int(raw.headers["x-saltway-cached-tokens"])
 
@@ -57,6 +60,7 @@ def test_a_killed_worker_is_replaced_and_comes_back(
     worker, cached = chats[0].turn("Still there?")
     assert worker != victim
     assert cached == 0
+    assert max(chats[0].missed, key=lambda reason: chats[0].missed[reason]) == "worker_lost"
 
     def is_back() -> bool:
         row = _worker(admin, victim)
