@@ -83,7 +83,7 @@ class Attribution:
         key = hmac.digest(self._secret, b"saltway.sketch.v1" + origin.tenant.encode(), hashlib.sha256)
         segments = segments[:MAX_SEGMENTS]
         marks = mark_all(segments, key, self._memory.marks(origin.tenant))
-        content = BlockChain.of(tokens, self._everyone, block_size).hashes
+        content = BlockChain.of(tokens, self._everyone, block_size).keys
         return sketch(origin, len(tokens), block_size, content, segments, marks)
 
     def outlook(self, model: str, chain: BlockChain, predicted: int, available: int) -> Outlook:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from cacheplane.attribution.marks import Mark, Segment
 from cacheplane.attribution.reasons import Part
-from cacheplane.identity import keys_of
 
 Keys = NDArray[np.uint64]
 
@@ -97,11 +96,11 @@ def sketch(
     origin: Origin,
     prompt_tokens: int,
     block_size: int,
-    content: Sequence[bytes],
+    content: Keys,
     segments: Sequence[Segment],
     marks: tuple[Mark, ...],
 ) -> Sketch:
-    """content: hashes of the prompt's blocks under a namespace that is the same for everyone and known to nobody.
+    """content: keys of the prompt's blocks under a namespace that is the same for everyone and known to nobody.
 
     The opening of the assistant's turn goes with the last segment.
     """
@@ -112,7 +111,7 @@ def sketch(
         origin,
         prompt_tokens,
         block_size,
-        keys_of(content[:MAX_BLOCKS]),
+        content[:MAX_BLOCKS],
         marks,
         tuple(segment.start for segment in segments),
         tuple(ends),

@@ -191,7 +191,7 @@ def test_content_of_several_tenants_stays_known_to_each_of_them() -> None:
 def made_up(source: random.Random, tenant: str, blocks: int, segments: int) -> Sketch:
     texts = [f"{tenant} {source.random()} {number}" for number in range(segments)]
     parts = [Segment(Part.SYSTEM if not n else Part.HISTORY, text, n, 1) for n, text in enumerate(texts)]
-    hashes = [source.randbytes(16) for _ in range(blocks)]
+    hashes = np.frombuffer(source.randbytes(8 * blocks), np.uint64)
     marks = mark_all(parts, b"key", {})
     return sketch(Origin(tenant, "m", ("m",), 0), 16 * blocks + 1, 16, hashes, parts, marks)
 
