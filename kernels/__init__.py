@@ -3,16 +3,16 @@
 owns            packed matrices and how each is multiplied, 4- and 8-bit codes, RMS norm, rotary embedding, attention
                 over slots and over blocks
 does not own    what a block, a request or a tenant is; scheduling; weights on disk
-front door      Linear and its products, settle, in_groups, in_rows, compute_dtype, storage_of, rms_norm, Rotary,
-                rotate, decode_attention, prefill_attention and their masks, write_blocks, paged_attention,
+front door      Linear and its products, settle, in_groups, in_rows, compute_dtype, storage_of, RMSNorm, Rotary,
+                rotate, slots_attention, prefill_attention and their masks, write_blocks, paged_attention,
                 visible_positions
 """
 
-from kernels.attention import causal_mask, decode_attention, length_mask, prefill_attention
+from kernels.attention import causal_mask, fold_mask, length_mask, prefill_attention, slots_attention
 from kernels.codes import GroupCodes, RowCodes, in_groups, in_rows
 from kernels.crossover import settle
 from kernels.linear import Linear
-from kernels.norm import rms_norm
+from kernels.norm import RMSNorm
 from kernels.paged import paged_attention, visible_positions, write_blocks
 from kernels.precision import STORAGES, Storage, compute_dtype, multiplies_float16, storage_of
 from kernels.products import (
@@ -36,22 +36,23 @@ __all__ = [
     "Linear",
     "Product",
     "ProductByRows",
+    "RMSNorm",
     "Rotary",
     "RowCodes",
     "Storage",
     "UnpackedProduct",
     "causal_mask",
     "compute_dtype",
-    "decode_attention",
+    "fold_mask",
     "in_groups",
     "in_rows",
     "length_mask",
     "multiplies_float16",
     "paged_attention",
     "prefill_attention",
-    "rms_norm",
     "rotate",
     "settle",
+    "slots_attention",
     "storage_of",
     "visible_positions",
     "write_blocks",

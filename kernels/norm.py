@@ -1,16 +1,25 @@
 """Root-mean-square normalisation."""
 
+import math
+
 import torch
 from torch import Tensor
 
 
-def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+class RMSNorm:
     """x / rms(x) * weight over the last dimension.
 
-    x        [rows, d] or [rows, heads, d]; the mean of squares is taken in float32 whatever the dtype
     weight   [d], or [heads, d]
-    source   Zhang and Sennrich, 2019; as in Llama
+    call     x [rows, d] or [rows, heads, d] -> as much again; computed in float32 whatever the dtype
+    source   Zhang and Sennrich, 2019; as in Llama, where epsilon is added to the mean of squares
     """
-    wide = x.float()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(epsilon))
-    return (wide * scale).to(x.dtype) * weight
+
+    def __init__(self, weight: Tensor, epsilon: float) -> None:
+        # x / rms = x √d / √(|x|² + d ε), so that one norm and one hypot are all that is taken of a row.
+        size = weight.shape[-1]
+        self._weight = weight.float() * math.sqrt(size)
+        self._floor = torch.tensor(math.sqrt(size * epsilon))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        return (x / torch.hypot(norm, self._floor)).mul_(self._weight).to(x.dtype)

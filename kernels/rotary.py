@@ -21,15 +21,15 @@ class Rotary:
         angle = torch.outer(
             torch.arange(positions, dtype=torch.float64), torch.tensor(frequencies, dtype=torch.float64)
         )
-        self._cos = angle.cos().mul_(amplitude).to(dtype)
-        self._sin = angle.sin_().mul_(amplitude).to(dtype)
+        # Repeated for both halves, the sine negative for the first: then a rotation is two products and a sum.
+        self._cos = angle.cos().mul_(amplitude).repeat(1, 2).to(dtype)
+        self._sin = torch.cat((-angle.sin(), angle.sin()), dim=1).mul_(amplitude).to(dtype)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines for int64 positions [rows], each [rows, 1, head_dim / 2]; taken once per forward pass."""
+        """Factors for int64 positions [rows], each [rows, 1, head_dim]; taken once per forward pass."""
         return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [rows, heads, head_dim] rotated by the angles of its rows."""
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return (x * cos).addcmul_(x.roll(x.shape[-1] // 2, dims=-1), sin)

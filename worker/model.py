@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, silu
 
-from kernels import Linear, Rotary, Storage, rms_norm, rotate
+from kernels import Linear, RMSNorm, Rotary, Storage, rotate
 from worker.kv.layout import Layout
 from worker.kv.shape import KVShape
 from worker.linears import Linears
@@ -22,14 +22,14 @@ _READ_BYTES = 1 << 22
 class _Layer:
     """One decoder layer.
 
-    qk_norm   [heads + kv heads, head_dim]: what the normalised queries and keys are multiplied by; None without
+    qk_norm   of queries and keys, with a weight [heads + kv heads, head_dim]; None without
     """
 
-    attention_norm: Tensor
+    attention_norm: RMSNorm
     qkv: Linear
-    qk_norm: Tensor | None
+    qk_norm: RMSNorm | None
     output: Linear
-    ffn_norm: Tensor
+    ffn_norm: RMSNorm
     gate_up: Linear
     down: Linear
 
@@ -52,7 +52,7 @@ class Model:
         linears = Linears(weights, dtype, storage or ("bfloat16" if dtype == torch.bfloat16 else "float32"))
         self._embedding = weights.tensor("model.embed_tokens.weight").to(dtype)
         self._layers = [self._load_layer(weights, linears, index) for index in range(config.layers)]
-        self._norm = weights.tensor("model.norm.weight").to(dtype)
+        self._norm = RMSNorm(weights.tensor("model.norm.weight"), config.epsilon)
         self._head = linears.head("model.embed_tokens" if config.tied else "lm_head")
         linears.settle()
         self._rotary = Rotary(config.rope.frequencies, self.context, dtype, config.rope.amplitude)
@@ -74,21 +74,21 @@ class Model:
         x = embedding(torch.tensor(tokens), self._embedding)
         for index, layer in enumerate(self._layers):
             q, k, v = self._project(layer, x, angles)
-            x = x + layer.output(attention.attend(index, q, k, v).reshape(len(x), -1))
-            gate, up = layer.gate_up(rms_norm(x, layer.ffn_norm, self.config.epsilon)).chunk(2, dim=-1)
-            x = x + layer.down(silu(gate) * up)
+            x += layer.output(attention.attend(index, q, k, v).reshape(len(x), -1))
+            gate, up = layer.gate_up(layer.ffn_norm(x)).chunk(2, dim=-1)
+            x += layer.down(silu(gate).mul_(up))
         wanted = wanted_of(rows)
         if not len(wanted):
             return x.new_empty(0, self.config.vocabulary, dtype=torch.float32)
-        return self._head(rms_norm(x[wanted], self._norm, self.config.epsilon)).float()
+        return self._head(self._norm(x[wanted])).float()
 
     def _project(self, layer: _Layer, x: Tensor, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the rows, [tokens, heads or kv heads, head_dim]."""
         config = self.config
-        qkv = layer.qkv(rms_norm(x, layer.attention_norm, config.epsilon)).view(len(x), -1, config.head_dim)
+        qkv = layer.qkv(layer.attention_norm(x)).view(len(x), -1, config.head_dim)
         qk, v = torch.split(qkv, [config.heads + config.kv_heads, config.kv_heads], dim=1)
         if layer.qk_norm is not None:
-            qk = rms_norm(qk, layer.qk_norm, config.epsilon)
+            qk = layer.qk_norm(qk)
         q, k = torch.split(rotate(qk, *angles), [config.heads, config.kv_heads], dim=1)
         return q, k, v
 
@@ -96,19 +96,19 @@ class Model:
         config, stem = self.config, f"model.layers.{index}"
         projections = [f"{stem}.self_attn.{name}_proj" for name in "qkv"]
         return _Layer(
-            attention_norm=weights.tensor(f"{stem}.input_layernorm.weight").to(self.dtype),
+            attention_norm=RMSNorm(weights.tensor(f"{stem}.input_layernorm.weight"), config.epsilon),
             qkv=linears(*projections, bias=config.qkv_bias),
             qk_norm=self._load_qk_norm(weights, f"{stem}.self_attn") if config.qk_norm else None,
             output=linears(f"{stem}.self_attn.o_proj", bias=config.output_bias),
-            ffn_norm=weights.tensor(f"{stem}.post_attention_layernorm.weight").to(self.dtype),
+            ffn_norm=RMSNorm(weights.tensor(f"{stem}.post_attention_layernorm.weight"), config.epsilon),
             gate_up=linears(f"{stem}.mlp.gate_proj", f"{stem}.mlp.up_proj", bias=config.mlp_bias),
             down=linears(f"{stem}.mlp.down_proj", bias=config.mlp_bias),
         )
 
-    def _load_qk_norm(self, weights: Weights, stem: str) -> Tensor:
+    def _load_qk_norm(self, weights: Weights, stem: str) -> RMSNorm:
         counts = {"q": self.config.heads, "k": self.config.kv_heads}
         rows = [weights.tensor(f"{stem}.{name}_norm.weight").expand(count, -1) for name, count in counts.items()]
-        return torch.cat(rows).to(self.dtype)
+        return RMSNorm(torch.cat(rows), self.config.epsilon)
 
 
 def fingerprint(weights: Weights, dtype: torch.dtype, storage: Storage = "float32") -> str:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import torch
 
-from worker.attending import Attention, SlotAttention
+from worker.attending import Attention
 from worker.kv.layout import CPU, Layout
 from worker.kv.radix import NOWHERE
 from worker.kv.shape import Block, KVShape
 from worker.kv.store import copy_block, reserve
 from worker.rows import Row
+from worker.slot_attention import SlotAttention
 
 
 class SlotLayout(Layout):
