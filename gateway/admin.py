@@ -70,7 +70,7 @@ class MissRow(msgspec.Struct, frozen=True):
     missed_tokens: dict[str, int]
 
 
-class Misses(msgspec.Struct, frozen=True):
+class MissReport(msgspec.Struct, frozen=True):
     """Why tokens were computed over the last `window_seconds`, what missed most first."""
 
     window_seconds: int
@@ -179,11 +179,11 @@ class AdminApi:
             rates = await hit_rates(session, since)
         return HitRates(seconds, since, until, [tenant_rate(rate) for rate in rates], tenant_rate(summed(rates)))
 
-    async def misses(self, scope: Scope) -> Misses:
+    async def misses(self, scope: Scope) -> MissReport:
         seconds, since, _ = _window(scope)
         async with self._database.session() as session:
             rows = await template_misses(session, since)
-        return Misses(seconds, [miss_row(row) for row in rows])
+        return MissReport(seconds, [miss_row(row) for row in rows])
 
     async def live(self, _scope: Scope) -> LiveReply:
         return LiveReply(self._live.in_flight())

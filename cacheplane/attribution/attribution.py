@@ -104,7 +104,8 @@ class Attribution:
 
         chain   of the prompt, under its tenant's namespace
         """
-        earlier = [other for other in self._memory.recent(sketch.origin.tenant) if other is not sketch]
+        recent = self._memory.recent(sketch.origin.tenant)
+        earlier = [other for other in recent if other is not sketch]
         cached = min(cached, sketch.prompt_tokens)
         end = max(cached, sketch.reusable)
         stairs = Stairs(cached)
@@ -114,9 +115,10 @@ class Attribution:
         lost = self._departed(stairs, chain, end)
         _remembered(stairs, sketch, earlier, lost, end)
         departed = compare(sketch, earlier, stairs.at, end)
-        self._rest(stairs, sketch, departed, end)
+        isolated = self._rest(stairs, sketch, departed, end)
         stairs.to(sketch.prompt_tokens, Reason.BELOW_BLOCK)
-        if not any(other is sketch for other in self._memory.recent(sketch.origin.tenant)):
+        if len(earlier) == len(recent):  # and not a second attempt
+            self.isolated[sketch.origin.model] += isolated
             self._memory.remember(sketch)
         return Misses(stairs.misses, departed.divergence if departed else None)
 
@@ -133,22 +135,24 @@ class Attribution:
         if not len(known):
             return None
         # A block whose departure was forgotten left like the next one that is remembered.
-        for place in known:
-            stairs.to((first + int(place) + 1) * chain.block_size, _REASONS[Cause(int(causes[place]))])
-        return _REASONS[Cause(int(causes[known[-1]]))]
+        changes = np.append(causes[known][1:] != causes[known][:-1], True)
+        for place in known[changes].tolist():
+            reason = _REASONS[Cause(causes.item(place))]
+            stairs.to((first + place + 1) * chain.block_size, reason)
+        return reason
 
-    def _rest(self, stairs: Stairs, sketch: Sketch, departed: Departed | None, end: int) -> None:
-        """Diverged or first seen, and of the latter what strangers have sent: the same steps whoever has sent what."""
+    def _rest(self, stairs: Stairs, sketch: Sketch, departed: Departed | None, end: int) -> int:
+        """Diverged or first seen; returns how much of the latter strangers have sent, by the same steps in any case."""
         new = np.zeros(len(sketch.keys) * sketch.block_size, np.bool_)
         new[stairs.at : end] = True
         for begin, stop in departed.ranges if departed else []:
             new[begin:stop] = False
         others = np.repeat(self._strangers.meet(sketch.origin.tenant, sketch.keys), sketch.block_size)
-        self.isolated[sketch.origin.model] += int(np.count_nonzero(others & new))
         if departed is not None:
             stairs.add(departed.divergence.reason, departed.divergence.tokens)
             stairs.at += departed.divergence.tokens
         stairs.to(end, Reason.FIRST_SEEN)
+        return int(np.count_nonzero(others & new))
 
 
 def _remembered(stairs: Stairs, sketch: Sketch, earlier: list[Sketch], lost: Reason | None, end: int) -> None:

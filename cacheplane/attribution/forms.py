@@ -19,6 +19,7 @@ _FROM_DIGIT: Final = re.compile(rb"0[A-Za-z0_-]{7,}")
 _WORD: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0_-")
 ID_BYTES: Final = 12  # a word of this length with ID_DIGITS digits in it is an id, a uuid or hexadecimal
 ID_DIGITS: Final = 3
+ID_LEAD: Final = 64  # letters before its first digit that go with it
 
 
 def spaced(text: str) -> str:
@@ -58,7 +59,8 @@ def _without_ids(data: bytes) -> bytes:
     kept, at = [], 0
     for match in _FROM_DIGIT.finditer(data):
         start, end = match.span()
-        while start > at and data[start - 1] in _WORD:
+        floor = max(at, start - ID_LEAD)
+        while start > floor and data[start - 1] in _WORD:
             start -= 1
         if end - start >= ID_BYTES and data.count(b"0", start, end) >= ID_DIGITS:
             kept += [data[at:start], b"#"]
