@@ -18,7 +18,7 @@ from gateway.errors import BadRequestError, NotFoundError
 from gateway.live import LiveRequest, LiveRequests, RecentRequest
 from gateway.metrics import Metrics
 from gateway.reply import Reply, send_json
-from tenants import Database, HitRate, TemplateMisses, hit_rates, template_misses
+from tenants import GROUPS, Database, HitRate, MissSums, hit_rates, misses_by
 
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MAX_WINDOW_SECONDS = 90 * 86400
@@ -57,24 +57,30 @@ class TenantRate(msgspec.Struct, frozen=True):
     available_rate: float | None
 
 
-class MissRow(msgspec.Struct, frozen=True):
-    """One system prompt and set of tools of a tenant. `missed_tokens` by reason add up to prompt - cached."""
+class MissRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Requests that have something in common: of one tenant and template (system prompt and tools), of one worker, ...
 
-    tenant: str
-    template: str
+    `missed_tokens` by reason add up to the prompt's less the cached ones.
+    """
+
     requests: int
     prompt_tokens: int
     available_rate: float | None
     routed_rate: float | None
     delivered_rate: float | None
     missed_tokens: dict[str, int]
+    tenant: str | None = None
+    template: str | None = None
+    model: str | None = None
+    worker: str | None = None
 
 
 class MissReport(msgspec.Struct, frozen=True):
     """Why tokens were computed over the last `window_seconds`, what missed most first."""
 
     window_seconds: int
-    templates: list[MissRow]
+    by: str
+    rows: list[MissRow]
 
 
 class HitRates(msgspec.Struct, frozen=True):
@@ -123,16 +129,16 @@ def tenant_rate(rate: HitRate) -> TenantRate:
     )
 
 
-def miss_row(row: TemplateMisses) -> MissRow:
+def miss_row(by: str, sums: MissSums) -> MissRow:
+    names = (name.removesuffix("_id") for name in GROUPS[by])
     return MissRow(
-        tenant=row.tenant_id,
-        template=row.template,
-        requests=row.requests,
-        prompt_tokens=row.prompt,
-        available_rate=_share(row.available, row.prompt),
-        routed_rate=_share(row.predicted, row.prompt),
-        delivered_rate=_share(row.cached, row.prompt),
-        missed_tokens=row.misses,
+        requests=sums.requests,
+        prompt_tokens=sums.prompt,
+        available_rate=_share(sums.available, sums.prompt),
+        routed_rate=_share(sums.predicted, sums.prompt),
+        delivered_rate=_share(sums.cached, sums.prompt),
+        missed_tokens=sums.misses,
+        **dict(zip(names, sums.group, strict=True)),
     )
 
 
@@ -181,9 +187,12 @@ class AdminApi:
 
     async def misses(self, scope: Scope) -> MissReport:
         seconds, since, _ = _window(scope)
+        by = _query(scope, "by") or "template"
+        if by not in GROUPS:
+            raise BadRequestError(f"'by' must be one of {', '.join(GROUPS)}.", param="by")
         async with self._database.session() as session:
-            rows = await template_misses(session, since)
-        return MissReport(seconds, [miss_row(row) for row in rows])
+            found = await misses_by(session, by, since)
+        return MissReport(seconds, by, [miss_row(by, sums) for sums in found])
 
     async def live(self, _scope: Scope) -> LiveReply:
         return LiveReply(self._live.in_flight())

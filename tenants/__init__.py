@@ -2,7 +2,7 @@
 
 owns            the schema; tenants, API keys, salt epochs, usage ledger, reports of reuse and misses
 does not own    HTTP, prompts, the master secret, cache identity, Alembic history
-front door      Database, KeyStore, SaltStore, Ledger, LedgerRow, hit_rates, template_misses, find_request, recent
+front door      Database, KeyStore, SaltStore, Ledger, LedgerRow, hit_rates, misses_by, find_request, recent
 
 Every time in this room is an int: milliseconds since the Unix epoch, UTC.
 """
@@ -10,11 +10,12 @@ Every time in this room is an int: milliseconds since the Unix epoch, UTC.
 from tenants.database import Database, StoreUnavailableError, now_ms
 from tenants.keys import KeyRejectedError, KeyStore, Principal
 from tenants.ledger import Ledger
-from tenants.reports import HitRate, TemplateMisses, find_request, hit_rates, recent, template_misses
+from tenants.reports import GROUPS, HitRate, MissSums, find_request, hit_rates, misses_by, recent
 from tenants.salts import SaltStore
 from tenants.schema import MISS, MISSES, ApiKey, LedgerRow, SaltEpoch, Tenant
 
 __all__ = [
+    "GROUPS",
     "MISS",
     "MISSES",
     "ApiKey",
@@ -24,15 +25,15 @@ __all__ = [
     "KeyStore",
     "Ledger",
     "LedgerRow",
+    "MissSums",
     "Principal",
     "SaltEpoch",
     "SaltStore",
     "StoreUnavailableError",
-    "TemplateMisses",
     "Tenant",
     "find_request",
     "hit_rates",
+    "misses_by",
     "now_ms",
     "recent",
-    "template_misses",
 ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -9,7 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from tenants.schema import MISS, MISSES, LedgerRow
 
 MAX_RECENT = 1_000
-MAX_TEMPLATES = 100
+MAX_GROUPS = 100
+GROUPS = {
+    "template": ("tenant_id", "template"),
+    "tenant": ("tenant_id",),
+    "model": ("model",),
+    "worker": ("worker_id",),
+}
 OTHERS = "other"
 
 
@@ -60,14 +67,14 @@ async def recent(session: AsyncSession, limit: int = 50, tenant_id: str | None =
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateMisses:
-    """Sums over a tenant's requests with one system prompt and one set of tools; tokens.
+class MissSums:
+    """Sums over the requests of one group; tokens.
 
+    group    its values, as in GROUPS: a tenant and a template, for example; "" for one that is not known
     misses   by reason, those that are not 0; they add up to prompt - cached
     """
 
-    tenant_id: str
-    template: str
+    group: tuple[str, ...]
     requests: int
     prompt: int
     available: int
@@ -75,7 +82,7 @@ class TemplateMisses:
     cached: int
     misses: dict[str, int]
 
-    def with_others(self, other: "TemplateMisses") -> "TemplateMisses":
+    def with_others(self, other: "MissSums") -> "MissSums":
         reasons = [*self.misses, *(reason for reason in other.misses if reason not in self.misses)]
         return replace(
             self,
@@ -88,41 +95,40 @@ class TemplateMisses:
         )
 
 
-async def template_misses(session: AsyncSession, since_ms: int) -> list[TemplateMisses]:
-    """Per tenant and template, for requests at or after `since_ms` whose worker told what it reused.
+async def misses_by(session: AsyncSession, by: str, since_ms: int) -> list[MissSums]:
+    """Why tokens were computed, by a key of GROUPS, for requests at or after `since_ms` that a worker has begun.
 
-    Those that missed most come first. Beyond MAX_TEMPLATES the rest of each tenant is one row, named OTHERS.
+    Groups that missed most come first. Beyond MAX_GROUPS the rest is one row for each of what they are divisions of
+    (a template is one of its tenant), its last value OTHERS.
     """
-    columns = [getattr(LedgerRow, name) for name in MISSES]
+    columns = [getattr(LedgerRow, name) for name in GROUPS[by]]
     query = (
         select(
-            LedgerRow.tenant_id,
-            LedgerRow.template,
+            *columns,
             func.count(),
             func.sum(LedgerRow.prompt_tokens),
             func.sum(LedgerRow.available_tokens),
             func.sum(LedgerRow.predicted_tokens),
             func.sum(LedgerRow.cached_tokens),
-            *map(func.sum, columns),
+            *(func.sum(getattr(LedgerRow, name)) for name in MISSES),
         )
-        .where(
-            LedgerRow.tenant_id.is_not(None), LedgerRow.miss_first_seen.is_not(None), LedgerRow.created_at >= since_ms
-        )
-        .group_by(LedgerRow.tenant_id, LedgerRow.template)
-        .order_by(func.sum(LedgerRow.prompt_tokens - LedgerRow.cached_tokens).desc(), LedgerRow.tenant_id)
+        .where(LedgerRow.miss_first_seen.is_not(None), LedgerRow.created_at >= since_ms)
+        .group_by(*columns)
+        .order_by(func.sum(LedgerRow.prompt_tokens - LedgerRow.cached_tokens).desc(), *columns)
     )
-    found = [_template_misses(*row) for row in (await session.execute(query)).all()]
-    rows = {(row.tenant_id, row.template): row for row in found[:MAX_TEMPLATES]}
-    for row in found[MAX_TEMPLATES:]:
-        key = (row.tenant_id, OTHERS)
-        rows[key] = rows[key].with_others(row) if key in rows else replace(row, template=OTHERS)
+    found = [_sums(len(columns), *row) for row in (await session.execute(query)).all()]
+    rows = {row.group: row for row in found[:MAX_GROUPS]}
+    for row in found[MAX_GROUPS:]:
+        group = (*row.group[:-1], OTHERS)
+        rows[group] = rows[group].with_others(row) if group in rows else replace(row, group=group)
     return list(rows.values())
 
 
-def _template_misses(tenant_id: str, template: str | None, *sums: int) -> TemplateMisses:
-    requests, prompt, available, predicted, cached, *missed = sums
+def _sums(columns: int, *row: Any) -> MissSums:
+    group = tuple(value or "" for value in row[:columns])
+    requests, prompt, available, predicted, cached, *missed = row[columns:]
     misses = {name.removeprefix(MISS): tokens for name, tokens in zip(MISSES, missed, strict=True) if tokens}
-    return TemplateMisses(tenant_id, template or "", requests, prompt, available, predicted, cached, misses)
+    return MissSums(group, requests, prompt, available, predicted, cached, misses)
 
 
 async def find_request(session: AsyncSession, request_id: str, tenant_id: str | None = None) -> LedgerRow | None:

@@ -19,7 +19,7 @@ prompt, and takes the tokens that no earlier row has taken. prompt = cached + th
 | 8     | `diverged_*`       | not a depth: tokens of segments that an earlier prompt has too, behind a change      |
 | 9     | `first_seen`       | the last full block that can be reused: everything else there                        |
 | 10    | `below_block`      | the end: the tail below a full block, and the block of the last token, which is      |
-|       |                    | always computed. What can be reused is (prompt - 1) // block * block tokens          |
+|       |                    | always computed: (prompt - 1) // block * block tokens can be reused in blocks        |
 
 `diverged_volatile` is a change of dates, times, ids or other values that differ each time, in whatever part; other
 changes are `diverged_tools`, `diverged_system` or `diverged_history`, by the part of the prompt in which they begin.

@@ -107,7 +107,7 @@ const sources = {
     el("total-cached").textContent = count(total.cached_tokens);
   },
   async misses() {
-    tables.misses.show((await get(`misses?window=${chosenWindow()}`)).templates);
+    tables.misses.show((await get(`misses?window=${chosenWindow()}`)).rows);
   },
   async live() {
     const { requests } = await get("live");

@@ -88,11 +88,16 @@ async def test_what_a_client_does_to_its_prompts_is_what_it_is_told() -> None:
             assert (fault.__name__, missed.most_common(1)[0][0]) == (fault.__name__, reason)
             assert missed[reason] > missed.total() / 2
         served = await stack.ledger(4 * TURNS)
-        rows = {row["template"]: row for row in (await stack.admin("misses?window=1h"))["templates"]}
+        rows = {row["template"]: row for row in (await stack.admin("misses?window=1h"))["rows"]}
         assert sum(row["requests"] for row in rows.values()) == len(served)
         worst = max(rows.values(), key=lambda row: row["missed_tokens"].get("diverged_volatile", 0))
         assert worst["tenant"] == "acme"
         assert worst["delivered_rate"] <= worst["routed_rate"] <= worst["available_rate"] < 0.5
+        for by, name in (("tenant", "acme"), ("model", "tiny"), ("worker", "w0")):
+            (row,) = (await stack.admin(f"misses?window=1h&by={by}"))["rows"]
+            assert (row[by], row["requests"]) == (name, len(served))
+            assert sum(row["missed_tokens"].values()) == sum(r.prompt_tokens - r.cached_tokens for r in served)
+        assert (await stack.get("/admin/api/misses?by=prompt", stack.keys.admin)).status == 400
         text = await (await stack.get("/metrics", stack.keys.admin)).text()
         assert 'saltway_missed_tokens_total{reason="diverged_tools",template="' in text
 

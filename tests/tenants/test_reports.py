@@ -1,7 +1,7 @@
 from typing import Any
 
-from tenants import Database, HitRate, LedgerRow, find_request, hit_rates, recent, template_misses
-from tenants.reports import MAX_TEMPLATES, OTHERS
+from tenants import Database, HitRate, LedgerRow, find_request, hit_rates, misses_by, recent
+from tenants.reports import MAX_GROUPS, OTHERS
 from tests.tenants.conftest import NOW
 
 
@@ -89,11 +89,16 @@ async def test_misses_are_summed_by_tenant_and_template_the_worst_first(database
             ]
         )
     async with database.session() as session:
-        rows = await template_misses(session, NOW)
-    assert [(row.tenant_id, row.template, row.misses) for row in rows] == [
-        ("acme", "t1", {"evicted": 50, "first_seen": 20, "below_block": 10}),
-        ("globex", "t1", {"first_seen": 30}),
-        ("acme", "t2", {"parity": 10}),
+        rows = await misses_by(session, "template", NOW)
+        tenants = await misses_by(session, "tenant", NOW)
+    assert [(row.group, row.misses) for row in rows] == [
+        (("acme", "t1"), {"evicted": 50, "first_seen": 20, "below_block": 10}),
+        (("globex", "t1"), {"first_seen": 30}),
+        (("acme", "t2"), {"parity": 10}),
+    ]
+    assert [(row.group, row.requests, row.misses.get("parity")) for row in tenants] == [
+        (("acme",), 3, 10),
+        (("globex",), 1, None),
     ]
     first = rows[0]
     assert (first.requests, first.prompt, first.available, first.predicted, first.cached) == (2, 200, 120, 100, 120)
@@ -102,15 +107,15 @@ async def test_misses_are_summed_by_tenant_and_template_the_worst_first(database
 
 async def test_templates_beyond_the_bound_are_one_row_of_their_tenant(database: Database) -> None:
     async with database.transaction() as session:
-        session.add_all([missed(n, "acme", f"t{n}", first_seen=99) for n in range(MAX_TEMPLATES)])
+        session.add_all([missed(n, "acme", f"t{n}", first_seen=99) for n in range(MAX_GROUPS)])
         session.add_all([missed(1000 + n, "acme", f"u{n}", evicted=n + 1) for n in range(3)])
         session.add(missed(2000, "globex", "t", first_seen=1))
     async with database.session() as session:
-        rows = await template_misses(session, NOW)
-    assert len(rows) == MAX_TEMPLATES + 2
-    (others,) = [row for row in rows if row.template == OTHERS and row.tenant_id == "acme"]
+        rows = await misses_by(session, "template", NOW)
+    assert len(rows) == MAX_GROUPS + 2
+    (others,) = [row for row in rows if row.group == ("acme", OTHERS)]
     assert (others.requests, others.misses) == (3, {"evicted": 6})
-    assert sum(row.requests for row in rows) == MAX_TEMPLATES + 4
+    assert sum(row.requests for row in rows) == MAX_GROUPS + 4
 
 
 async def test_a_request_is_found_by_its_tenant_and_by_nobody_elses(database: Database) -> None:

@@ -185,6 +185,26 @@ def test_content_of_several_tenants_stays_known_to_each_of_them() -> None:
     assert not strangers.meet("a", keys + np.uint64(100)).any()
 
 
+def test_a_second_attempt_is_attributed_anew_and_counted_once() -> None:
+    world = World()
+    world.ask(*said(QUESTION), tenant="globex")
+    request = world.open(*said(QUESTION))
+    again = world.attribution.attribute(request.sketch, request.chain, request.outlook, 0)
+    assert again == request.told.misses
+    assert world.attribution.isolated["m"] == again.tokens[Reason.FIRST_SEEN]
+    assert world.attribution._memory.recent("acme") == [request.sketch]
+
+
+def test_a_worker_that_reuses_part_of_a_block_leaves_less_below_it() -> None:
+    world = World()
+    world.ask(*said(QUESTION))
+    request = world.open(*said(QUESTION))
+    part = request.told.prompt - 1
+    assert world.attribution.attribute(request.sketch, request.chain, request.outlook, part).tokens == {
+        Reason.BELOW_BLOCK: 1
+    }
+
+
 # Bounds
 
 
