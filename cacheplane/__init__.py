@@ -18,23 +18,37 @@ front door      Namespace, BlockChain (identity); Batch, Snapshot and their code
 | holders     | Holders, HolderSets: who holds a block where, each different set kept once      |
 | roster      | Roster: workers as bits of a mask                                               |
 | overlap     | Overlap: how much of a prompt each worker holds                                 |
+| prefixtree  | PrefixTree: chains by owner, and how much each shares with a prompt             |
 | siblings    | Siblings: our own fresh decisions, never mixed with confirmed blocks            |
+| guesses     | Guesses: our own past decisions, for workers without events                     |
 | missed      | Missed: recently missed work, faded                                             |
-| parity      | Parity: predicted against delivered reuse                                       |
-| fleet       | Fleet, Worker: who is there, how they are, what they are busy with              |
-| placement   | Placement, Decision, Cost: the worker that costs least, in milliseconds         |
+| parity      | Parity, Verdict: predicted against delivered reuse, and who may be believed     |
+| report      | LoadReport, Occupancy: what a worker says of its load                           |
+| rates       | PrefillRate: what we learn of a worker that does not say                        |
+| breaker     | Breaker: whether requests may be sent where they have failed                    |
+| worker      | Worker, WorkerState, Charge: one worker, and what it was sent                   |
+| gauges      | Gauges: the figures of all workers in columns                                   |
+| fleet       | Fleet, Line: who is there, how they are, who may be chosen                      |
+| reach       | Prompt, Reach: what is known of a prompt on each worker                         |
+| cost        | Cost, Costs: what a request costs on each worker, in milliseconds               |
+| strategy    | Strategy: by what a worker is chosen                                            |
+| tally       | Tally: decisions by mode                                                        |
+| placement   | Placement, Decision: the worker that costs least                                |
 
 A worker imports `cacheplane.identity` and `cacheplane.wire` only.
 """
 
-from cacheplane.fleet import Fleet, LoadReport, Worker, WorkerState
+from cacheplane.cost import Cost
+from cacheplane.fleet import Fleet
 from cacheplane.identity import BLOCK_TOKENS, BlockChain, Namespace, Scope, Span, block_hash, derive_salt, pack_tokens
 from cacheplane.index import Overlap, PrefixIndex
 from cacheplane.parity import Parity
-from cacheplane.placement import Cost, Decision, NoWorkerError, Placement
+from cacheplane.placement import Decision, NoWorkerError, Placement
+from cacheplane.report import LoadReport
 from cacheplane.stream import Phase, StreamState
 from cacheplane.subscriber import Subscriber
 from cacheplane.wire import Batch, Snapshot, Tier, WireError, decode_batch, decode_snapshot
+from cacheplane.worker import Worker, WorkerState
 
 __all__ = [
     "BLOCK_TOKENS",

@@ -1,102 +1,63 @@
 """The fleet: which workers there are, how they are, and what they are busy with. No IO; time is passed in."""
 
-import enum
+import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
-HEARTBEAT_SECONDS: Final = 1.0  # how often the owner is expected to ask for a report
-SUSPECT_SECONDS: Final = 3.0  # without a report
+from cacheplane.breaker import Circuit
+from cacheplane.gauges import Floats, Gauges, Rows, queued_tokens
+from cacheplane.report import LoadReport, Occupancy
+from cacheplane.worker import Worker, WorkerState
+
+SUSPECT_SECONDS: Final = 3.0  # without a report; the owner is expected to ask for one every second
 GONE_SECONDS: Final = 30.0
-# A report cannot know of what was decided just before it: the request is still on its way to the worker.
-TRANSIT_SECONDS: Final = 0.1
+
+_MAY_BE_CHOSEN: Final = (WorkerState.READY, WorkerState.PROBING)
+_MAY_BE_BACK: Final = (*_MAY_BE_CHOSEN, WorkerState.SUSPECT, WorkerState.TRIPPED)
 
 
-class WorkerState(enum.Enum):
-    JOINING = "joining"  # known, has not said that it is ready
-    READY = "ready"
-    SUSPECT = "suspect"  # silent, or a request just failed there; back at its next good report
-    DRAINING = "draining"  # finishes what it has
-    MISMATCH = "mismatch"  # ready, but not the same model as the others of that name
-    GONE = "gone"  # silent for long
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Workers that may be given a request, in order of id.
 
-
-class LoadReport(msgspec.Struct, frozen=True):
-    """A worker's own figures (its `GET /load`); rates of 0 mean not measured yet.
-
-    epoch                                  incarnation, another one tells of a restart
-    state                                  "starting", "ready" or "draining"
-    waiting, running, decode_sequences     requests and sequences
-    queued_prefill_tokens                  prompt tokens that are accepted and not computed yet
-    free_blocks, total_blocks              of the device pool
-    prefill_tps, host_tps, disk_tps        tokens per second: computed, loaded back from host, from disk
-    decode_step_ms                         one decode step of the whole batch
+    rows     of the gauges
+    places   by id, the position in this line
+    seeds    uint64 of each id, from which ties are broken
+    until    seconds; from then on silence may have changed somebody's state
     """
 
-    epoch: int
-    state: str = "ready"
-    waiting: int = 0
-    running: int = 0
-    queued_prefill_tokens: int = 0
-    decode_sequences: int = 0
-    free_blocks: int = 0
-    total_blocks: int = 0
-    prefill_tps: float = 0.0
-    decode_step_ms: float = 0.0
-    host_tps: float = 0.0
-    disk_tps: float = 0.0
+    workers: tuple[Worker, ...]
+    rows: Rows
+    places: dict[str, int]
+    seeds: NDArray[np.uint64]
+    until: float
 
-
-class Occupancy(msgspec.Struct, frozen=True):
-    """The part of a report that every request changes; a worker sends it with the end of each one."""
-
-    waiting: int = 0
-    running: int = 0
-    queued_prefill_tokens: int = 0
-    decode_sequences: int = 0
-    free_blocks: int = 0
+    @classmethod
+    def of(cls, workers: Iterable[Worker], until: float) -> "Line":
+        members = tuple(sorted(workers, key=lambda worker: worker.id))
+        return cls(
+            members,
+            np.array([worker.row for worker in members], np.intp),
+            {worker.id: place for place, worker in enumerate(members)},
+            np.array([xxhash.xxh3_64_intdigest(worker.id.encode()) for worker in members], np.uint64),
+            until,
+        )
 
 
 @dataclass(slots=True)
-class Charge:
-    """A decision of ours that the worker's figures do not show yet.
+class _Model:
+    """The workers of one model name, and the fingerprint that counts for it."""
 
-    tokens    prompt tokens to compute, 0 once the first token came
-    made_at   seconds, the clock of the fleet's owner
-    """
-
-    tokens: int
-    made_at: float
-
-
-@dataclass(slots=True)
-class Worker:
-    """One worker as the gateway sees it; only the fleet changes it."""
-
-    id: str
-    url: str
-    model: str
-    fingerprint: str
-    state: WorkerState = WorkerState.JOINING
-    report: LoadReport | None = None
-    seen_at: float = 0.0
-    failed: bool = False
-    failures: int = 0
-    charges: dict[int, Charge] = field(default_factory=dict)
-
-    def queued_tokens(self, now: float) -> float:
-        """Prompt tokens before a new request: what is left of those reported, and those decided since."""
-        left = 0.0
-        if self.report is not None:
-            left = self.report.queued_prefill_tokens - (now - self.seen_at) * self.report.prefill_tps
-        return max(0.0, left) + sum(charge.tokens for charge in self.charges.values())
-
-    @property
-    def sequences(self) -> int:
-        """Sequences that decode beside a new request: reported, and decided since."""
-        return (self.report.decode_sequences if self.report else 0) + len(self.charges)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    accepted: str = ""
+    line: Line | None = None
 
 
 class Fleet:
@@ -105,86 +66,141 @@ class Fleet:
     Fingerprints: workers of one model name that run different weights, templates or block sizes would make the
     same request give different answers. The first ready fingerprint of a model is the model; workers with another
     are refused (state "mismatch") until no worker of the accepted one is left.
+
+    States are worked out again only when something happened that may change one, so that heartbeats of a large
+    fleet cost little.
     """
 
     def __init__(self, suspect_after: float = SUSPECT_SECONDS, gone_after: float = GONE_SECONDS) -> None:
         self._suspect_after, self._gone_after = suspect_after, gone_after
         self._workers: dict[str, Worker] = {}
-        self._accepted: dict[str, str] = {}
+        self._models: defaultdict[str, _Model] = defaultdict(_Model)
+        self._gauges = Gauges()
 
     def join(self, worker: Worker) -> None:
         """A worker to know about; joining again (another address, another model) starts it afresh."""
+        self.leave(worker.id)
+        worker.row = self._gauges.take()
         self._workers[worker.id] = worker
+        self._models[worker.model].workers[worker.id] = worker
+        self._changed(worker)
 
     def leave(self, worker_id: str) -> None:
-        self._workers.pop(worker_id, None)
+        if (worker := self._workers.pop(worker_id, None)) is not None:
+            del self._models[worker.model].workers[worker_id]
+            self._models[worker.model].line = None
+            self._gauges.give_back(worker.row)
 
     def get(self, worker_id: str) -> Worker | None:
         """The worker as last settled; `ready` and `workers` bring states up to date."""
         return self._workers.get(worker_id)
 
     def observe(self, worker_id: str, report: LoadReport, now: float) -> None:
-        """A heartbeat. It clears suspicion, and takes over what it can know of our decisions."""
+        """A heartbeat. It clears suspicion, and tells of the work of others."""
         if (worker := self._workers.get(worker_id)) is None:
             return
-        restarted = worker.report is not None and worker.report.epoch != report.epoch
-        known_by = now if restarted else now - TRANSIT_SECONDS
-        worker.charges = {key: charge for key, charge in worker.charges.items() if charge.made_at > known_by}
-        worker.report, worker.seen_at, worker.failed = report, now, False
-        self._settle(worker.model, now)
+        before = worker.report
+        # READY with the same words stays READY: no state of the model has to be worked out again.
+        news = worker.state is not WorkerState.READY or before is None or before.state != report.state or worker.failed
+        worker.observe(report, now)
+        self._mirror(worker)
+        if news:  # at once: whose fingerprint was ready first must not depend on when somebody asks
+            known = self._models[worker.model]
+            known.line = self._settle(known, now)
 
     def refresh(self, worker_id: str, occupancy: Occupancy, now: float) -> None:
-        """News between two heartbeats: a request has ended there, and this is what is left to do.
-
-        Without it the next turn of a session would see the load that the session itself has just put there.
-        """
+        """News between two heartbeats: a request has ended there, and this is what is left to do."""
         worker = self._workers.get(worker_id)
         if worker is None or worker.report is None or worker.failed:
             return
         report = msgspec.structs.replace(worker.report, **msgspec.structs.asdict(occupancy))
         self.observe(worker_id, report, now)
 
-    def failed(self, worker_id: str, now: float) -> None:
-        """A request failed there: no more of them until it shows that it is well."""
+    def unreachable(self, worker_id: str) -> None:
+        """It did not answer a heartbeat: no more requests until it shows that it is well."""
         if (worker := self._workers.get(worker_id)) is not None:
             worker.failed = True
+            self._changed(worker)
+
+    def failed(self, worker_id: str, now: float) -> None:
+        """A request failed there: no more of them until its next good report, and for longer if it goes on so."""
+        if (worker := self._workers.get(worker_id)) is not None:
             worker.failures += 1
-            self._settle(worker.model, now)
+            worker.breaker = worker.breaker.failed(now)
+            self.unreachable(worker_id)
+
+    def line(self, model: str, now: float) -> Line:
+        """Workers that may be given a request for `model`."""
+        if (known := self._models.get(model)) is None:
+            return Line.of((), math.inf)
+        if known.line is None or now >= known.line.until:
+            known.line = self._settle(known, now)
+        return known.line
 
     def ready(self, model: str, now: float) -> list[Worker]:
-        """Workers that may be given a request for `model`, in order of id."""
-        members = self._settle(model, now)
-        return sorted((worker for worker in members if worker.state is WorkerState.READY), key=lambda w: w.id)
+        """The same as a list, in order of id."""
+        return list(self.line(model, now).workers)
 
     def workers(self, now: float) -> list[Worker]:
         """All workers with their states as of now, in order of id."""
-        for model in {worker.model for worker in self._workers.values()}:
-            self._settle(model, now)
+        for model in self._models:
+            self.line(model, now)
         return sorted(self._workers.values(), key=lambda worker: worker.id)
 
-    def charge(self, worker_id: str, decision: int, tokens: int, now: float) -> None:
-        """Count a decision at once; a burst would otherwise all see the same idle worker."""
-        if (worker := self._workers.get(worker_id)) is not None:
-            worker.charges[decision] = Charge(tokens, now)
+    def gauges(self, line: Line) -> Floats:
+        """float64[len(Gauge), workers of the line], a copy."""
+        return self._gauges.table[:, line.rows]
 
-    def prefilled(self, worker_id: str, decision: int) -> None:
+    def queued_tokens(self, worker_id: str, now: float) -> float:
+        """Prompt tokens before a new request on one worker."""
+        row = self._workers[worker_id].row
+        return float(queued_tokens(self._gauges.table[:, row : row + 1], now)[0])
+
+    def charge(self, worker_id: str, decision: int, prompt_tokens: int, tokens: int, now: float) -> None:
+        """Count a decision at once; a burst would otherwise all see the same idle worker.
+
+        prompt_tokens, tokens   of the whole prompt, and of it those that have to be computed
+        """
+        if (worker := self._workers.get(worker_id)) is not None:
+            worker.charge(decision, prompt_tokens, tokens, now)
+            self._after(worker)
+
+    def prefilled(self, worker_id: str, decision: int, now: float) -> None:
         """The first token came: nothing of the prompt is left to compute."""
-        if (worker := self._workers.get(worker_id)) is not None and decision in worker.charges:
-            worker.charges[decision].tokens = 0
+        if (worker := self._workers.get(worker_id)) is not None:
+            worker.prefilled(decision, now)
+            self._after(worker)
 
     def release(self, worker_id: str, decision: int) -> None:
         if (worker := self._workers.get(worker_id)) is not None:
-            worker.charges.pop(decision, None)
+            worker.release(decision)
+            self._after(worker)
 
-    def _settle(self, model: str, now: float) -> list[Worker]:
-        members = [worker for worker in self._workers.values() if worker.model == model]
+    def _after(self, worker: Worker) -> None:
+        """A decision changed its gauges; its state can change by it only around a trip of its breaker."""
+        if worker.breaker.trips or worker.state in (WorkerState.TRIPPED, WorkerState.PROBING):
+            self._changed(worker)
+        else:
+            self._mirror(worker)
+
+    def _changed(self, worker: Worker) -> None:
+        self._models[worker.model].line = None
+        self._mirror(worker)
+
+    def _mirror(self, worker: Worker) -> None:
+        self._gauges.table[:, worker.row] = worker.gauges()
+
+    def _settle(self, known: _Model, now: float) -> Line:
+        members = known.workers.values()
         for worker in members:
             worker.state = self._health(worker, now)
-        accepted = self._fingerprint(model, members)
+        known.accepted = _fingerprint(known)
         for worker in members:
-            if worker.state is WorkerState.READY and worker.fingerprint != accepted:
+            if worker.state in _MAY_BE_CHOSEN and worker.fingerprint != known.accepted:
                 worker.state = WorkerState.MISMATCH
-        return members
+        until = min((self._until(worker, now) for worker in members), default=math.inf)
+        able = (worker for worker in members if worker.state in _MAY_BE_CHOSEN and worker.breaker.admits(now))
+        return Line.of(able, until)
 
     def _health(self, worker: Worker, now: float) -> WorkerState:
         if worker.report is None:
@@ -194,15 +210,26 @@ class Fleet:
             return WorkerState.GONE
         if worker.failed or silence > self._suspect_after:
             return WorkerState.SUSPECT
-        if worker.report.state == "draining":
-            return WorkerState.DRAINING
-        return WorkerState.READY if worker.report.state == "ready" else WorkerState.JOINING
+        if worker.report.state != "ready":
+            return WorkerState.DRAINING if worker.report.state == "draining" else WorkerState.JOINING
+        circuit = worker.breaker.circuit(now)
+        if circuit is Circuit.CLOSED:
+            return WorkerState.READY
+        return WorkerState.TRIPPED if circuit is Circuit.OPEN else WorkerState.PROBING
 
-    def _fingerprint(self, model: str, members: Iterable[Worker]) -> str | None:
-        """The one that counts for a model: it stays while any worker of it may still come back."""
-        accepted = self._accepted.get(model)
-        lasting = (WorkerState.READY, WorkerState.SUSPECT)
-        if not any(worker.fingerprint == accepted and worker.state in lasting for worker in members):
-            first = next((worker.fingerprint for worker in members if worker.state is WorkerState.READY), None)
-            accepted = self._accepted[model] = first or ""
-        return accepted
+    def _until(self, worker: Worker, now: float) -> float:
+        """When time alone may next change its state; heartbeats in between only put that off."""
+        silence = (worker.seen_at + self._suspect_after, worker.seen_at + self._gone_after)
+        # Silence counts when it is longer than a limit, so at the limit itself it is still the old state.
+        limits = [math.nextafter(limit, math.inf) for limit in silence if limit >= now]
+        if worker.breaker.open_until > now:
+            limits.append(worker.breaker.open_until)
+        return min(limits, default=math.inf)
+
+
+def _fingerprint(known: _Model) -> str:
+    """The one that counts for a model: it stays while any worker of it may still come back."""
+    members = known.workers.values()
+    if any(worker.fingerprint == known.accepted and worker.state in _MAY_BE_BACK for worker in members):
+        return known.accepted
+    return next((worker.fingerprint for worker in members if worker.state is WorkerState.READY), "")

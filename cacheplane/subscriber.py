@@ -131,6 +131,10 @@ class Subscriber:
                     await self._follow(context, feed)
                 await asyncio.sleep(self._pace.wait)
 
+    def distrust(self) -> None:
+        """The index has shown to be wrong about this worker: what it holds is taken anew from a snapshot."""
+        self._enter(stream.broken(self.state))
+
     async def _follow(self, context: zmq.asyncio.Context, feed: zmq.asyncio.Socket) -> None:
         """One connection, from before it is up until it breaks."""
         _configure(feed)

@@ -58,19 +58,23 @@ class Gateway:
         departures = Departures(index)
         secret = settings.read_secret()
         attribution = Attribution(secret, fleet, index, departures)
-        prefix_aware = settings.placement == "cost"
-        placement = Placement(fleet, index, time.monotonic, prefix_aware=prefix_aware)
+        placement = Placement(fleet, index, time.monotonic, settings.placement)
         self.cluster = Cluster(
             self.sessions,
             settings.worker_urls,
             fleet,
             index,
             departures,
-            placement.parity.of,
+            placement,
             heartbeat_seconds,
         )
         self.live = LiveRequests()
-        self.metrics = Metrics(self.live.__len__, self.cluster.views, lambda: attribution.isolated)
+        self.metrics = Metrics(
+            self.live.__len__,
+            self.cluster.views,
+            lambda: attribution.isolated,
+            lambda: placement.tally.blind_share,
+        )
         self.gate = Gate(KeyStore(self.database))
         self.chat = ChatFlow(
             self.gate,

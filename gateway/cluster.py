@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import Self
@@ -11,9 +11,13 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from cacheplane.attribution import Departures
-from cacheplane.fleet import Fleet, Occupancy
+from cacheplane.breaker import Breaker
+from cacheplane.fleet import Fleet
 from cacheplane.index import PrefixIndex
-from cacheplane.parity import Record
+from cacheplane.placement import Placement
+from cacheplane.report import Occupancy
+from cacheplane.tally import Mode
+from cacheplane.worker import Worker
 from gateway.errors import NotFoundError, UnavailableError
 from gateway.link import HEARTBEAT_SECONDS, WorkerLink
 from gateway.logs import get_logger
@@ -31,7 +35,13 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
     state               of the fleet's, or "unreached" while no worker was met at the address
     stream              phase of its event stream
+    waiting, running    and the rest of its load: the worker's own figures, 0 for what it does not say
+    queued_tokens       prompt tokens before a new request there, as placement sees it
+    known_prefill_tps   its own figure, or what was learned from times to first tokens, 0 while neither is known
+    circuit             "closed", "open" (requests kept failing) or "half-open" (one may try); failed_requests in all
+    decisions           by mode since it joined; blind are those not made from its whole event stream
     predicted_tokens    and delivered: sums over finished requests; they differ where the index is wrong
+    parity              "trusted", or "suspended": its predictions were wrong, so they do not weigh in placement
     """
 
     url: str
@@ -50,11 +60,18 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     total_blocks: int
     prefill_tps: float
     decode_step_ms: float
+    queued_tokens: int
+    known_prefill_tps: float
+    circuit: str
+    failed_requests: int
+    decisions: dict[Mode, int]
     index_blocks: int
     finished_requests: int
     predicted_tokens: int
     delivered_tokens: int
     parity_mismatches: int
+    parity: str
+    parity_suspensions: int
 
     @property
     def name(self) -> str:
@@ -66,7 +83,6 @@ class Cluster:
     """Follows every worker address while entered; answers who can serve what.
 
     clock    seconds, monotonic; the same that placement uses
-    parity   predicted and delivered reuse of a worker, kept by placement
     """
 
     def __init__(
@@ -76,17 +92,18 @@ class Cluster:
         fleet: Fleet,
         index: PrefixIndex,
         departures: Departures,
-        parity: Callable[[str], Record],
+        placement: Placement,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fleet = fleet
         self._index = index
-        self._parity = parity
+        self._placement = placement
         self._clock = clock
         self._models: dict[tuple[str, str], ServedModel] = {}
         self._links = [
-            WorkerLink(session.client(url), fleet, index, departures, self._prepare, heartbeat_seconds) for url in urls
+            WorkerLink(session.client(url), fleet, index, departures, placement, self._prepare, heartbeat_seconds)
+            for url in urls
         ]
         self._tasks: list[asyncio.Task[None]] = []
         self._log: FilteringBoundLogger = get_logger("cluster")
@@ -144,16 +161,18 @@ class Cluster:
 
     def views(self) -> list[WorkerView]:
         """Every configured address, in order."""
-        states = {worker.id: worker.state.value for worker in self._fleet.workers(self._clock())}
-        return [self._view(link, states) for link in self._links]
+        now = self._clock()
+        workers = {worker.id: worker for worker in self._fleet.workers(now)}
+        return [self._view(link, workers, now) for link in self._links]
 
-    def _view(self, link: WorkerLink, states: dict[str, str]) -> WorkerView:
+    def _view(self, link: WorkerLink, workers: Mapping[str, Worker], now: float) -> WorkerView:
         info, load, subscriber = link.info, link.load, link.subscriber
-        record = self._parity(info.worker_id) if info else Record()
+        worker_id = info.worker_id if info else ""
+        worker, record = workers.get(worker_id), self._placement.parity.of(worker_id)
         return WorkerView(
             url=link.client.url,
-            id=info.worker_id if info else "",
-            state=states.get(info.worker_id, UNREACHED) if info else UNREACHED,
+            id=worker_id,
+            state=worker.state.value if worker else UNREACHED,
             error=link.error,
             model=info.name if info else "",
             fingerprint=info.fingerprint if info else "",
@@ -167,11 +186,18 @@ class Cluster:
             total_blocks=load.total_blocks if load else 0,
             prefill_tps=load.prefill_tps if load else 0.0,
             decode_step_ms=load.decode_step_ms if load else 0.0,
-            index_blocks=self._index.blocks(info.worker_id) if info else 0,
+            queued_tokens=round(self._fleet.queued_tokens(worker_id, now)) if worker else 0,
+            known_prefill_tps=worker.prefill_tps if worker else 0.0,
+            circuit=(worker.breaker if worker else Breaker()).circuit(now).value,
+            failed_requests=worker.failures if worker else 0,
+            decisions=dict(self._placement.tally.of(worker_id)),
+            index_blocks=self._index.blocks(worker_id) if info else 0,
             finished_requests=record.requests,
             predicted_tokens=record.predicted,
             delivered_tokens=record.delivered,
             parity_mismatches=record.mismatches,
+            parity=record.verdict.value,
+            parity_suspensions=record.suspensions,
         )
 
     async def _prepare(self, info: ModelInfo) -> None:

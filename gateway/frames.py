@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from cacheplane.fleet import Occupancy
+from cacheplane.report import Occupancy
 
 
 class Cached(msgspec.Struct):

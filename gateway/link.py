@@ -8,9 +8,13 @@ from collections.abc import Awaitable, Callable
 from structlog.typing import FilteringBoundLogger
 
 from cacheplane.attribution import Departures
-from cacheplane.fleet import Fleet, LoadReport, Worker
+from cacheplane.fleet import Fleet
 from cacheplane.index import PrefixIndex
+from cacheplane.parity import Verdict
+from cacheplane.placement import Placement
+from cacheplane.report import LoadReport
 from cacheplane.subscriber import Subscriber
+from cacheplane.worker import Worker
 from gateway.logs import get_logger, where
 from gateway.worker_wire import Load, ModelInfo
 from gateway.workers import TIMED_OUT, WorkerClient, WorkerFailedError
@@ -26,6 +30,7 @@ class WorkerLink:
     """One address. Whatever process answers there, with whatever epoch, is followed; an epoch change is a new worker.
 
     departures   in front of the index: what its events say goes through there
+    placement    forgets a process that left; its parity guard has a word in whether the stream is believed
     prepare   called with what the worker serves before the fleet may choose it; raises ValueError for a model that
               cannot be rendered, which keeps the worker out and says so in `error`
     """
@@ -36,6 +41,7 @@ class WorkerLink:
         fleet: Fleet,
         index: PrefixIndex,
         departures: Departures,
+        placement: Placement,
         prepare: Callable[[ModelInfo], Awaitable[None]],
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
@@ -47,6 +53,9 @@ class WorkerLink:
         self._fleet = fleet
         self._index = index
         self._departures = departures
+        self._placement = placement
+        self._verdict = Verdict.TRUSTED
+        self._distrusted_at = 0
         self._prepare = prepare
         self._heartbeat_seconds = heartbeat_seconds
         self._stream: asyncio.Task[None] | None = None
@@ -94,6 +103,25 @@ class WorkerLink:
         self.load, self.error = load, None
         if self.worker_id is not None:
             self._fleet.observe(self.worker_id, _report(load), time.monotonic())
+            self._heed_parity(self.worker_id)
+
+    def _heed_parity(self, worker_id: str) -> None:
+        """Wrong predictions may come of lost events: a suspended worker's snapshot is taken anew, and tried again."""
+        parity, subscriber = self._placement.parity, self.subscriber
+        record = parity.of(worker_id)
+        if subscriber is not None and record.verdict is Verdict.SUSPENDED:
+            if self._verdict is Verdict.TRUSTED:
+                self._distrusted_at = subscriber.counters.snapshots
+                subscriber.distrust()
+            elif self.synced and subscriber.counters.snapshots > self._distrusted_at:
+                parity.resynced(worker_id)
+        if record.verdict is not self._verdict:
+            self._verdict = record.verdict
+            said = {"worker": worker_id, "verdict": record.verdict.value, "suspensions": record.suspensions}
+            if record.verdict is Verdict.SUSPENDED:
+                self._log.warning("predictions are wrong, left out of prefix scoring", **said)
+            else:
+                self._log.info("predictions are believed again", **said)
 
     async def _meet(self, load: Load) -> None:
         """A process that was not known: learn what it serves, then let the fleet and the index follow it."""
@@ -123,7 +151,7 @@ class WorkerLink:
             return
         now = time.monotonic()
         if failure.code != TIMED_OUT:  # slow is not dead: the fleet judges silence by its length
-            self._fleet.failed(self.worker_id, now)
+            self._fleet.unreachable(self.worker_id)
         worker = self._fleet.get(self.worker_id)
         if worker is not None and now - worker.seen_at > CUT_SECONDS:
             self.client.cut()
@@ -139,6 +167,8 @@ class WorkerLink:
         self._stream = self.subscriber = None
         self._fleet.leave(worker_id)
         self._departures.drop(worker_id)
+        self._placement.forget(worker_id)
+        self._verdict = Verdict.TRUSTED
 
 
 def _report(load: Load) -> LoadReport:

@@ -8,6 +8,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from cacheplane.attribution import Misses
+from cacheplane.breaker import Circuit
+from cacheplane.parity import Verdict
+from cacheplane.worker import WorkerState
 from gateway.cluster import WorkerView
 from gateway.exchange import Exchange
 
@@ -17,7 +20,9 @@ OTHER = "other"
 TTFT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OVERHEAD_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 Label = TypeVar("Label", str, tuple[str, str])
-WORKER_STATES = ("joining", "ready", "suspect", "draining", "gone", "mismatch")
+WORKER_STATES = tuple(state.value for state in WorkerState)
+CIRCUITS = tuple(circuit.value for circuit in Circuit)
+VERDICTS = tuple(verdict.value for verdict in Verdict)
 STREAM_STATES = ("initial", "live", "gap", "stale", "rewind")
 
 
@@ -54,6 +59,7 @@ class Metrics:
     in_flight   -> requests between authentication and settlement, now
     workers     -> the fleet as it is now
     isolated    -> prompt tokens by model that another tenant had sent before, see `cacheplane.attribution`
+    blind       -> share of placement decisions that were not made from a whole event stream, since the start
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class Metrics:
         in_flight: Callable[[], int],
         workers: Callable[[], Iterable[WorkerView]],
         isolated: Callable[[], Mapping[str, int]],
+        blind: Callable[[], float],
     ) -> None:
         self.registry = CollectorRegistry()
         self._labels = Labels()
@@ -86,6 +93,11 @@ class Metrics:
         self._ttft = self._histogram("ttft", "From arrival to first token.", TTFT_SECONDS)
         self._overhead = self._histogram("overhead", "The gateway's own time before the headers.", OVERHEAD_SECONDS)
         Gauge("saltway_in_flight_requests", "Requests in flight.", registry=self.registry).set_function(in_flight)
+        Gauge(
+            "saltway_blind_decision_share",
+            "Placement decisions not made from a whole event stream, of all since the start.",
+            registry=self.registry,
+        ).set_function(blind)
         self.registry.register(_FleetCollector(workers))
         self.registry.register(_IsolationCollector(isolated))
 
@@ -138,6 +150,13 @@ class _FleetCollector(Collector):
         views = list(self._workers())
         yield _one_hot("saltway_worker_state", "state", WORKER_STATES, [(view.name, view.state) for view in views])
         yield _one_hot("saltway_stream_state", "state", STREAM_STATES, [(view.name, view.stream) for view in views])
+        yield _one_hot("saltway_worker_circuit", "state", CIRCUITS, [(view.name, view.circuit) for view in views])
+        yield _one_hot("saltway_worker_parity", "state", VERDICTS, [(view.name, view.parity) for view in views])
+        yield _gauge(
+            "saltway_worker_queued_tokens",
+            "Prompt tokens before a new request, as placement sees it.",
+            [(v.name, v.queued_tokens) for v in views],
+        )
         yield _gauge("saltway_index_blocks", "Blocks in the prefix index.", [(v.name, v.index_blocks) for v in views])
         yield _gauge("saltway_worker_waiting", "Requests queued there.", [(v.name, v.waiting) for v in views])
         yield _gauge("saltway_worker_running", "Requests running there.", [(v.name, v.running) for v in views])

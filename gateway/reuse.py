@@ -5,7 +5,8 @@ from dataclasses import asdict
 import msgspec
 
 from cacheplane.attribution import Divergence, Kind, Misses, Part
-from cacheplane.placement import Cost, Decision
+from cacheplane.cost import Cost
+from cacheplane.placement import Decision
 from gateway.exchange import Exchange
 
 

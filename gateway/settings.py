@@ -17,6 +17,7 @@ from msgspec import Meta
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
+from cacheplane.strategy import StrategyName
 from gateway.options import PREFIX, Option, as_text, options, table
 
 CONFIG_FILE = "saltway.toml"
@@ -98,9 +99,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str, Meta(description="Token that workers ask for; empty reads `worker.token` in the home folder.")
     ] = ""
     placement: Annotated[
-        Literal["cost", "load-only"],
+        StrategyName,
         Meta(
-            description="`cost` weighs what each worker has cached; `load-only` leaves that out, to measure its worth."
+            description="`cost` is for use. To measure its worth: `load-only` leaves caches out, `round-robin` takes "
+            "workers in turn, `longest-overlap` asks only who has most of the prompt cached."
         ),
     ] = "cost"
     log_level: Annotated[

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from bench.replay.trace import Request
-from cacheplane.fleet import LoadReport
+from cacheplane.report import LoadReport
 from cacheplane.wire import Batch, BlockRemoved, BlockStored, Event, Tier
 
 
@@ -73,11 +73,12 @@ class Blocks:
 
     def store(self, hashes: Sequence[bytes], block_size: int) -> list[Event]:
         """The whole chain is on the device now and was used just now; what had to go for it is gone."""
-        fresh = [key for key in hashes if key not in self.device]
+        held = next((at for at, key in enumerate(hashes) if key not in self.device), len(hashes))
+        fresh, parent = list(hashes[held:]), hashes[held - 1] if held else None
         for key in reversed(hashes):
             self.device[key] = None
             self.device.move_to_end(key)
-        events: list[Event] = [BlockStored(fresh, None, block_size, Tier.DEVICE)] if fresh else []
+        events: list[Event] = [BlockStored(fresh, parent, block_size, Tier.DEVICE)] if fresh else []
         evicted = [self.device.popitem(last=False)[0] for _ in range(len(self.device) - self.capacity)]
         if evicted:
             events += self._demote(evicted, block_size)

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from bench.replay.trace import Request
-from cacheplane.fleet import Fleet, LoadReport, Occupancy, Worker
+from cacheplane.fleet import Fleet
 from cacheplane.index import PrefixIndex
 from cacheplane.placement import Decision, Placement
+from cacheplane.report import LoadReport, Occupancy
 from cacheplane.wire import NO_SEQ, Batch, Snapshot
+from cacheplane.worker import Worker
 
 MODEL: Final = "replay"
 BLOCK_SIZE: Final = 512

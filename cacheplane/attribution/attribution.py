@@ -18,9 +18,10 @@ from cacheplane.attribution.memory import Memory
 from cacheplane.attribution.reasons import Divergence, Reason, Stairs
 from cacheplane.attribution.sketch import MAX_SEGMENTS, Origin, Sketch, sketch
 from cacheplane.attribution.strangers import Strangers
-from cacheplane.fleet import Fleet, WorkerState
+from cacheplane.fleet import Fleet
 from cacheplane.identity import BlockChain, Namespace
 from cacheplane.index import PrefixIndex
+from cacheplane.worker import WorkerState
 
 _REASONS: Final = {
     Cause.EVICTED: Reason.EVICTED,

@@ -18,7 +18,7 @@ def test_templates_beyond_the_bound_share_one_label_within_their_tenant() -> Non
 
 
 def test_the_number_of_series_does_not_grow_with_the_tenants() -> None:
-    metrics = Metrics(lambda: 0, list, dict)
+    metrics = Metrics(lambda: 0, list, dict, lambda: 0.0)
 
     def series() -> int:
         return sum(len(family.samples) for family in metrics.registry.collect())
@@ -32,12 +32,13 @@ def test_the_number_of_series_does_not_grow_with_the_tenants() -> None:
 
 
 def test_a_request_that_was_never_placed_counts_no_placement() -> None:
-    metrics = Metrics(lambda: 3, list, dict)
+    metrics = Metrics(lambda: 3, list, dict, lambda: 0.25)
     metrics.settled(Exchange("r", tenant_id="acme", status=400))
     text = metrics.text().decode()
     assert 'saltway_requests_total{model="unknown",status="400",tenant="acme"} 1.0' in text
     assert "saltway_placements_total{" not in text
     assert "saltway_in_flight_requests 3.0" in text
+    assert "saltway_blind_decision_share 0.25" in text
     assert "saltway_retries_total 0.0" in text
 
 
@@ -49,7 +50,7 @@ def missed(number: int, tokens: int, tenant: str = "acme") -> Exchange:
 
 
 def test_missed_tokens_are_counted_by_template_and_reason_beside_the_three_rates() -> None:
-    metrics = Metrics(lambda: 0, list, lambda: {"tiny": 12})
+    metrics = Metrics(lambda: 0, list, lambda: {"tiny": 12}, lambda: 0.0)
     for _ in range(2):
         metrics.settled(missed(7, 100))
     text = metrics.text().decode()
@@ -62,7 +63,7 @@ def test_missed_tokens_are_counted_by_template_and_reason_beside_the_three_rates
 
 
 def test_the_number_of_series_does_not_grow_with_the_templates() -> None:
-    metrics = Metrics(lambda: 0, list, dict)
+    metrics = Metrics(lambda: 0, list, dict, lambda: 0.0)
 
     def series() -> int:
         return sum(len(family.samples) for family in metrics.registry.collect())

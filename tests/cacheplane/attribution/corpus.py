@@ -395,7 +395,7 @@ def _() -> Told:
 
 @case("a placement that looks at load alone", R.ROUTED_AWAY, R.FIRST_SEEN)
 def _() -> Told:
-    world = World("w0", "w1", prefix_aware=False)
+    world = World("w0", "w1", strategy="load-only")
     home = world.ask(*said(QUESTION), tools=TOOLS).decision.worker.id
     world.report(home, queued_prefill_tokens=100_000)
     return world.ask(*said(QUESTION, ANSWER, MORE), tools=TOOLS)

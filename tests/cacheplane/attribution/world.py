@@ -7,11 +7,14 @@ from typing import Any
 
 from cacheplane.attribution import Attribution, Departures, Divergence, Misses, Origin, Outlook, Reason
 from cacheplane.attribution.memory import Memory
-from cacheplane.fleet import Fleet, LoadReport, Worker
+from cacheplane.fleet import Fleet
 from cacheplane.identity import BlockChain, Namespace, Scope, derive_salt
 from cacheplane.index import PrefixIndex
 from cacheplane.placement import Decision, Placement
+from cacheplane.report import LoadReport
+from cacheplane.strategy import StrategyName
 from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, Event, Snapshot, SnapshotBlock, Tier
+from cacheplane.worker import Worker
 from gateway.chat.messages import Message, Tool
 from gateway.render import Renderer
 from tests.gateway.small_bpe import renderer_model
@@ -69,12 +72,12 @@ class Cache:
 class World:
     """Requests run one after the other unless they are opened and closed by hand."""
 
-    def __init__(self, *workers: str, capacity: int = 10**9, host: int = 0, prefix_aware: bool = True) -> None:
+    def __init__(self, *workers: str, capacity: int = 10**9, host: int = 0, strategy: StrategyName = "cost") -> None:
         self.now = 0.0
         self.fleet = Fleet(suspect_after=1e9, gone_after=1e9)
         self.index = PrefixIndex()
         self.departures = Departures(self.index, slots=1 << 16)
-        self.placement = Placement(self.fleet, self.index, lambda: self.now, prefix_aware=prefix_aware)
+        self.placement = Placement(self.fleet, self.index, lambda: self.now, strategy)
         self.caches = {name: Cache(capacity, host) for name in workers or ("w0",)}
         self.attribution = self.fresh()
         self.epochs: dict[str, int] = {}
