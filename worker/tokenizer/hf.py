@@ -24,8 +24,8 @@ Spell = Callable[[str], bytes | None]
 def read_folder(folder: HFFolder, size: int) -> Vocabulary:
     """size   rows of the embedding, which may be more than the tokenizer has tokens"""
     text = _read_text(folder.path / "tokenizer.json", _MAX_TOKENIZER)
-    spell = _spelling(text)
     tokens = _Tokens(folder, text, size)
+    spell = _spelling(text)
     eos = tokens.eos_ids()
     control = tokens.control | {index: tokens.added[index] for index in eos if index in tokens.added}
     return Vocabulary(
@@ -132,7 +132,7 @@ def _spelling(text: str) -> Spell:
     """How tokens are spelled, by the decoder that the file describes."""
     try:
         described = msgspec.json.decode(text, type=_Described)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ModelError(f"tokenizer.json: {error}") from None
     if described.model.type != "BPE":
         raise ModelError(f"tokenizer.json: a model of type {described.model.type!r} is not supported; BPE is")
@@ -153,8 +153,8 @@ def _chat_template(path: Path, setting: object) -> str:
     if (path / "chat_template.jinja").is_file():
         return _read_text(path / "chat_template.jinja", _MAX_TEMPLATE)
     if isinstance(setting, list):
-        named = {entry.get("name"): entry.get("template") for entry in setting if isinstance(entry, dict)}
-        setting = named.get("default")
+        entries = [entry for entry in setting if isinstance(entry, dict)]
+        setting = next((entry.get("template") for entry in entries if entry.get("name") == "default"), None)
     if setting is not None and not isinstance(setting, str):
         raise ModelError("tokenizer_config.json chat_template is not a template, nor a list of named ones")
     return setting or ""

@@ -13,12 +13,23 @@ from pathlib import Path
 from worker.weights.blocks import QuantBlocks
 from worker.weights.config import ModelConfig
 from worker.weights.errors import ModelError
+from worker.weights.fields import Fields
 from worker.weights.gguf_file import GGUFFile
 from worker.weights.gguf_weights import GGUFWeights
 from worker.weights.hf_folder import HFFolder
 from worker.weights.source import Weights
 
-__all__ = ["GGUFFile", "GGUFWeights", "HFFolder", "ModelConfig", "ModelError", "QuantBlocks", "Weights", "open_weights"]
+__all__ = [
+    "Fields",
+    "GGUFFile",
+    "GGUFWeights",
+    "HFFolder",
+    "ModelConfig",
+    "ModelError",
+    "QuantBlocks",
+    "Weights",
+    "open_weights",
+]
 
 
 def open_weights(path: Path) -> GGUFWeights | HFFolder:

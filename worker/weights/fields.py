@@ -60,6 +60,20 @@ class Fields:
             raise self.refusal(key, "is not a list of texts")
         return value
 
+    def integers(self, key: str) -> list[int]:
+        """Nothing when the key is absent."""
+        value = self._get(key, [])
+        if not isinstance(value, list) or not all(type(item) is int for item in value):
+            raise self.refusal(key, "is not a list of integers")
+        return value
+
+    def numbers(self, key: str) -> list[float]:
+        """Nothing when the key is absent."""
+        value = self._get(key, [])
+        if not isinstance(value, list) or not all(type(item) in (int, float) for item in value):
+            raise self.refusal(key, "is not a list of numbers")
+        return value
+
     def fields(self, key: str) -> "Fields":
         """What lies below a key; nothing when it is absent."""
         value = self._get(key, {})

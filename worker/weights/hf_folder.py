@@ -115,7 +115,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except FileNotFoundError:
         raise ModelError(f"{path.name} is missing in {path.parent}") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ModelError(f"{path.name} is not a JSON object: {error}") from None
 
 

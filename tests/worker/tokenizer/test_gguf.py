@@ -1,6 +1,7 @@
 """The vocabulary of a model file: bytes per token here, tokenizer.json for the gateway."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
 from tests.worker.tiny import CONTROL, EOS, TEMPLATE, Value, metadata, vocabulary, write_gguf
+from tests.worker.tokenizer.trained import piece_metadata
 from worker.tokenizer import Vocabulary
 from worker.tokenizer.gguf import read_metadata
 from worker.weights import GGUFFile, ModelError
@@ -114,6 +116,19 @@ def test_a_missing_key_is_refused(read: Read, key: str) -> None:
     del entries[key]
     with pytest.raises(ModelError):
         read(entries)
+
+
+strange = st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.integers()) | st.lists(st.text())
+
+
+@given(st.data())
+def test_anything_else_is_read_or_refused(data: st.DataObject) -> None:
+    entries: dict[str, object] = {**data.draw(st.sampled_from([metadata(), piece_metadata()]))}
+    entries[data.draw(st.sampled_from(sorted(key for key in entries if key.startswith("tokenizer."))))] = data.draw(
+        strange
+    )
+    with suppress(ModelError):
+        assert len(read_metadata(entries, 600)) == 600
 
 
 def test_a_model_that_names_no_pre_tokenizer_gets_the_default(read: Read) -> None:

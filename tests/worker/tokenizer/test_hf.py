@@ -145,6 +145,9 @@ def decoded_by(kind: dict[str, Any]) -> str:
     ("more", "reason"),
     [
         ({"tokenizer.json": "{}"}, "tokenizer.json"),
+        ({"tokenizer.json": decoded_by({"type": "Sequence", "decoders": 5})}, "tokenizer.json is not a tokenizer"),
+        ({"tokenizer.json": decoded_by({"type": "Sequence", "decoders": []})}, "a decoder of  is not supported"),
+        ({"tokenizer_config.json": "[" * 100_000}, "tokenizer_config.json is not a JSON object"),
         ({"tokenizer.json": decoded_by({"type": "WordPiece", "prefix": "##", "cleanup": True})}, "WordPiece"),
         ({"tokenizer_config.json": []}, "tokenizer_config.json is not a JSON object"),
         ({"tokenizer_config.json": CONFIG | {"eos_token": "<gone>"}}, "eos_token is not a token"),
