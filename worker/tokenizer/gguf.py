@@ -94,7 +94,8 @@ class _Tokens:
 
     def _byte_level(self) -> Tokenizer:
         how = pre_tokenizer(self._fields.text("pre", "default"))
-        merges = [tuple(merge.split(" ", 1)) for merge in self._fields.texts("merges")]
+        pairs = [merge.partition(" ") for merge in self._fields.texts("merges")]
+        merges = [(left, right) for left, _, right in pairs]
         vocabulary = {name: index for index, name in enumerate(self.names)}
         tokenizer = Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False, ignore_merges=how.ignore_merges))
         normalizer = how.normalizer()

@@ -63,7 +63,9 @@ def _refuse_what_is_other(fields: Fields, head_dim: int) -> None:
         raise fields.refusal("rope.dimension_count", "rotates a part of each head, which is not supported")
     if fields.integer("attention.value_length", head_dim) != head_dim:
         raise fields.refusal("attention.value_length", "differs from key_length, which is not supported")
-    for key in ("attention.scale", "attention.sliding_window_pattern", "rope.scale_linear"):
+    if fields.number("rope.scale_linear", 1.0) != 1.0:
+        raise fields.refusal("rope.scale_linear", "is not supported")
+    for key in ("attention.scale", "attention.sliding_window_pattern"):
         if key in fields:
             raise fields.refusal(key, "is not supported")
 

@@ -57,13 +57,19 @@ def files(tokenizer: Tokenizer | None = None, **settings: Any) -> Files:
 def test_the_bytes_of_the_tokens_join_to_the_text(build: Callable[[], Tokenizer], read: Read) -> None:
     found = read(files(build(), eos_token=None) | {"generation_config.json": {"eos_token_id": 2}})
     tokenizer = Tokenizer.from_str(found.json)
-    prefix = " " if build is metaspace else ""
+
+    def shown(text: str) -> str:
+        """One of SentencePiece's kind imagines a space before text that begins with none, and knows no other mark."""
+        if build is byte_level:
+            return text
+        spaced = text.replace("\u2581", " ")
+        return spaced if spaced[:1] in ("", " ") else f" {spaced}"
 
     @given(text=texts)
     def law(text: str) -> None:
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         joined = b"".join(found.texts[token] for token in ids)
-        assert joined.decode() == (prefix + text if text else "").replace("\u2581", " " if prefix else "\u2581")
+        assert joined.decode() == shown(text)
 
     law()
 

@@ -55,6 +55,7 @@ def test_a_window_and_stretched_positions_are_read(tmp_path: Path) -> None:
         ({"llama.rope.dimension_count": 8}, "rope.dimension_count rotates a part"),
         ({"llama.attention.value_length": 8}, "attention.value_length differs"),
         ({"llama.attention.scale": 0.1}, "attention.scale is not supported"),
+        ({"llama.rope.scale_linear": 2.0}, "rope.scale_linear is not supported"),
         ({"llama.attention.head_count_kv": [2, 2, 2]}, "head_count_kv is [2, 2, 2], not an integer"),
         ({"llama.block_count": 1 << 30}, "block_count is 1073741824; from 1"),
         ({"llama.feed_forward_length": 64}, "blk.0.ffn_gate.weight is [96, 64]; the configuration says [64, 64]"),
