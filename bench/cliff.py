@@ -81,13 +81,11 @@ class Stopped:
         return self.now
 
 
-def made_up_sessions(count: int = 12, turns: int = 16) -> list[list[dict[str, Any]]]:
+def made_up_sessions(count: int = 12, turns: int = 16, start: int = 120) -> list[list[dict[str, Any]]]:
     """Sessions like the recorded ones, when no file is given: a long start, then a few blocks more each turn."""
+    stops = ["tool_use" if turn % 5 else "end_turn" for turn in range(turns)]
     return [
-        [
-            {"t": 15.0 * turn, "hash_ids": list(range(120 + 6 * turn)), "stop": "tool_use" if turn % 5 else "end_turn"}
-            for turn in range(turns)
-        ]
+        [{"t": 15.0 * turn, "hash_ids": list(range(start + 6 * turn)), "stop": stops[turn]} for turn in range(turns)]
         for _ in range(count)
     ]
 
@@ -108,12 +106,12 @@ def recorded_sessions(path: Path, count: int, most_blocks: int = 1_000) -> list[
 
 def replay(sessions: list[list[dict[str, Any]]], rates: Rates) -> list[dict[str, Any]]:
     """All configurations over the same turns; one row each: hit rate, TTFT p50 and p99 in ms, blocks moved."""
-    turns = list(_turns(sessions))
+    turns = list(turns_of(sessions))
     total = len({(turn.session, block) for turn in turns for block in turn.blocks})
     return [_run(configuration, turns, total, rates) for configuration in CONFIGURATIONS]
 
 
-def _turns(sessions: list[list[dict[str, Any]]]) -> Iterator[Turn]:
+def turns_of(sessions: list[list[dict[str, Any]]]) -> Iterator[Turn]:
     """Turns of all sessions in order of time, the sessions starting one after another."""
     return heapq.merge(
         *(list(_of(number, requests)) for number, requests in enumerate(sessions)), key=lambda turn: turn.at

@@ -51,7 +51,7 @@ async def _measure(flags: argparse.Namespace) -> dict[str, Any]:
             quiet = await _paced(globex, model, flags, count=flags.requests)
             _say(f"globex beside {flags.streams} long requests of acme at a time")
             burst, long, seconds = await _beside_burst(globex, acme, model, flags)
-    return _figures(quiet, burst, long, seconds) | {"conditions": conditions}
+    return figures_of(quiet, burst, long, seconds) | {"conditions": conditions}
 
 
 async def _paced(client: ChatClient, model: str, flags: argparse.Namespace, count: int) -> list[Reply]:
@@ -94,12 +94,12 @@ async def _ask(client: ChatClient, model: str, words: int, max_tokens: int) -> R
     return await client.chat(model=model, messages=messages, max_tokens=max_tokens, temperature=0)
 
 
-def _figures(quiet: list[Reply], burst: list[Reply], long: list[Reply], seconds: float) -> dict[str, Any]:
+def figures_of(quiet: list[Reply], burst: list[Reply], long: list[Reply], seconds: float) -> dict[str, Any]:
     alone, beside = [_ttft(reply) for reply in quiet], [_ttft(reply) for reply in burst]
     return {
-        "p99_ttft_quiet_ms": round(_p99(alone), 1),
-        "p99_ttft_burst_ms": round(_p99(beside), 1),
-        "ratio": round(_p99(beside) / _p99(alone), 3),
+        "p99_ttft_quiet_ms": round(p99(alone), 1),
+        "p99_ttft_burst_ms": round(p99(beside), 1),
+        "ratio": round(p99(beside) / p99(alone), 3),
         "p50_ttft_quiet_ms": round(median(alone), 1),
         "p50_ttft_burst_ms": round(median(beside), 1),
         "ratio_p50": round(median(beside) / median(alone), 3),
@@ -115,7 +115,7 @@ def _ttft(reply: Reply) -> float:
     return reply.ttft_ms or reply.total_ms
 
 
-def _p99(values: list[float]) -> float:
+def p99(values: list[float]) -> float:
     """Nearest rank."""
     return sorted(values)[math.ceil(0.99 * len(values)) - 1]
 

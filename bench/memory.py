@@ -3,44 +3,44 @@
     python -m bench.memory [--sessions FILE] [--blocks 1000000] [--json]
 
 scheduler_share   the engine's own time in a step, of the step, with 32 sequences decoding on the real model
-match_32k_ms      finding a prompt of 32,768 tokens that is wholly known, median
-bytes_per_block   memory for a block beyond its KV, as the number of blocks grows
+match_32k_ms      finding a prompt of 32,768 tokens that is wholly known, median, in the largest tree
+bytes_per_block   memory for a block beyond its KV, at the size of the tree where it is most; leased_: under a lease
+growth            both, and the cost of storing a block, as the tree grows to a million blocks (bench/growth.py)
 host_gb_s         one block after another from host into a slot, beside the machine's own copy rate
-disk_gb_s         files read back and checked into a slot, beside a plain read of as many bytes
+disk_gb_s         files read back and checked into a slot, beside a plain read of as many bytes, from the page cache and
+                  from the disk
 cliff             coding-agent sessions on a pool that holds a third of them, by configuration (bench/cliff.py)
 """
 
 import argparse
 import json
+import os
 import sys
 import time
 from array import array
-from multiprocessing import get_context
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 
 from bench.cliff import Rates, made_up_sessions, recorded_sessions, replay
 from bench.engine_rig import EngineRig
+from bench.growth import BLOCK, grown_apart
 from bench.report import machine, save, table
 from cacheplane.identity import Namespace, Span
 from cacheplane.wire import Tier
 from worker.kv import KVLimits, KVMemory, KVShape, SlotLayout
 
 _SPANS = [Span(0, Namespace(b"n" * 32))]
-_SMALL = KVShape(layers=1, kv_heads=1, head_dim=1, dtype=torch.float32)
 _REAL = KVShape(layers=30, kv_heads=3, head_dim=64, dtype=torch.float32)
-_BLOCK = 16
-_PATH = 2048  # blocks of one prompt while the tree grows
 
 
 def main() -> int:
     flags = _flags()
+    plain, leased = grown_apart(flags.blocks, leased=False), grown_apart(flags.blocks, leased=True)
     rig = EngineRig()
     copies = copy_rates(flags.copies)
     rates = Rates(
@@ -51,8 +51,11 @@ def main() -> int:
     sessions = recorded_sessions(flags.sessions, flags.count) if flags.sessions else made_up_sessions(flags.count)
     figures: dict[str, Any] = {
         "scheduler_share": round(rig.scheduler_share(), 4),
-        "match_32k_ms": round(match_ms(32_768), 3),
-        "bytes_per_block": in_a_process_of_its_own(flags.blocks),
+        "match_32k_ms": plain[-1]["match_ms"],
+        "bytes_per_block": max(row["bytes_per_block"] for row in plain),
+        "leased_bytes_per_block": max(row["bytes_per_block"] for row in leased),
+        "growth": plain,
+        "growth_leased": leased,
         **copies,
         "cliff": replay(sessions, rates),
         "prefill_tps": round(rates.prefill, 1),
@@ -65,84 +68,56 @@ def main() -> int:
     return 0
 
 
-def match_ms(length: int) -> float:
-    """Milliseconds to find a prompt of this length, all of whose full blocks are known."""
-    memory = _memory(length // _BLOCK + 8, length + _BLOCK)
-    tokens = array("I", range(length + 1))
-    _store(memory, tokens)
-    times = []
-    for _ in range(30):
-        began = time.perf_counter()
-        known = memory.known(tokens, _SPANS)
-        times.append((time.perf_counter() - began) * 1000)
-        assert known == length // _BLOCK
-    return median(times)
-
-
-def in_a_process_of_its_own(most: int) -> dict[str, int]:
-    """bytes_per_block where nothing else comes and goes."""
-    with get_context("spawn").Pool(1) as pool:
-        return pool.apply(bytes_per_block, (most,))
-
-
-def bytes_per_block(most: int) -> dict[str, int]:
-    """Resident memory that a block takes beyond its KV, when this many are stored."""
-    process, grown = psutil.Process(), {}
-    kv_bytes = _SMALL.bytes_per_token * _BLOCK
-    memory = _memory(most, (_PATH + 1) * _BLOCK)
-    _store(memory, array("I", range(most * _BLOCK, most * _BLOCK + _PATH * _BLOCK)))  # what is only allocated once
-    before, stored = process.memory_info().rss, 0
-    first = memory.pool.total - memory.pool.free
-    for count in (50_000, 200_000, 900_000):
-        if count > most:
-            break
-        while stored < count:
-            base = stored * _BLOCK
-            _store(memory, array("I", range(base, base + _PATH * _BLOCK)))
-            stored += _PATH
-        held = memory.pool.total - memory.pool.free - first
-        grown[str(count)] = round((process.memory_info().rss - before) / held) - kv_bytes
-    return grown
-
-
 def copy_rates(blocks: int) -> dict[str, float]:
     """GB/s of the tiers' own path into a slot, and of plain copies and reads of the same bytes on this machine."""
-    size = blocks * _BLOCK
+    size = blocks * BLOCK
     tokens = array("I", range(size + 1))
     with TemporaryDirectory() as folder:
-        limits = KVLimits((blocks + 4) * _REAL.bytes_per_token * _BLOCK, 2 << 30, Path(folder), "bench")
+        limits = KVLimits((blocks + 4) * _REAL.bytes_per_token * BLOCK, 2 << 30, Path(folder), "bench")
         measured: dict[str, float] = {}
         for tier in (Tier.HOST, Tier.DISK):
-            slots = SlotLayout(_REAL, slots=1, context=size + _BLOCK, blocks=blocks, block_size=_BLOCK)
+            slots = SlotLayout(_REAL, slots=1, context=size + BLOCK, blocks=blocks, block_size=BLOCK)
             only = limits if tier == Tier.HOST else KVLimits(0, limits.disk_bytes, limits.folder, "bench")
             memory = KVMemory(slots, only)
             for pushed in (0, 1, 0, 1, 0):
                 _store(memory, array("I", (token + pushed * 1_000_000 for token in tokens)))
             measured[f"{tier.name.lower()}_gb_s"] = round(memory.reuse.load_tps(tier) * _REAL.bytes_per_token / 1e9, 3)
             memory.shut()
-        return measured | _machine_rates(Path(folder), blocks * _BLOCK * _REAL.bytes_per_token)
+        return measured | _machine_rates(Path(folder), blocks * BLOCK * _REAL.bytes_per_token)
 
 
 def _machine_rates(folder: Path, size: int) -> dict[str, float]:
-    source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
-    began = time.perf_counter()
-    target[:] = source
-    memory_seconds = time.perf_counter() - began
-    path = folder / "plain"
+    """What one thread of this machine copies and reads at best, over as many bytes; the disk's from the disk itself."""
+    source, target, path = np.ones(size, np.uint8), np.ones(size, np.uint8), folder / "plain"
     path.write_bytes(source.tobytes())
-    began = time.perf_counter()
-    with path.open("rb") as file:
-        file.readinto(target.data)
-    disk_seconds = time.perf_counter() - began
     return {
-        "machine_memory_gb_s": round(size / memory_seconds / 1e9, 3),
-        "machine_disk_gb_s": round(size / disk_seconds / 1e9, 3),
+        "machine_memory_gb_s": _gb_s(size, lambda: np.copyto(target, source)),
+        "machine_cache_gb_s": _gb_s(size, lambda: _read(path, target)),
+        "machine_disk_gb_s": _gb_s(size, lambda: _read(path, target), before=lambda: _drop_cached(path)),
     }
 
 
-def _memory(blocks: int, context: int) -> KVMemory:
-    slots = SlotLayout(_SMALL, slots=1, context=context, blocks=blocks, block_size=_BLOCK)
-    return KVMemory(slots)
+def _gb_s(size: int, copy: Callable[[], None], before: Callable[[], None] = lambda: None) -> float:
+    """The best of five, in 10**9 bytes a second."""
+    seconds = []
+    for _ in range(5):
+        before()
+        began = time.perf_counter()
+        copy()
+        seconds.append(time.perf_counter() - began)
+    return round(size / min(seconds) / 1e9, 3)
+
+
+def _read(path: Path, target: "np.ndarray[Any, np.dtype[np.uint8]]") -> None:
+    with path.open("rb", buffering=0) as file:
+        file.readinto(target.data)
+
+
+def _drop_cached(path: Path) -> None:
+    """Leaves the system's page cache without this file, so that the next read comes from the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _store(memory: KVMemory, tokens: "array[int]") -> None:
@@ -163,9 +138,15 @@ def _as_text(figures: dict[str, Any]) -> str:
     head = [
         f"scheduler share of a step at 32   {100 * figures['scheduler_share']:.2f} %",
         f"match of 32,768 tokens            {figures['match_32k_ms']} ms",
-        f"bytes per block beyond the KV     {figures['bytes_per_block']}",
+        f"bytes per block beyond the KV     {figures['bytes_per_block']}; leased {figures['leased_bytes_per_block']}",
         f"host into a slot                  {figures['host_gb_s']} GB/s; plain copy {figures['machine_memory_gb_s']}",
-        f"disk into a slot                  {figures['disk_gb_s']} GB/s; plain read {figures['machine_disk_gb_s']}",
+        f"disk into a slot                  {figures['disk_gb_s']} GB/s; plain read {figures['machine_cache_gb_s']} "
+        f"from the page cache, {figures['machine_disk_gb_s']} from the disk",
+        "",
+        table(list(figures["growth"][0]), [list(row.values()) for row in figures["growth"]]),
+        "",
+        "under leases",
+        table(list(figures["growth_leased"][0]), [list(row.values()) for row in figures["growth_leased"]]),
         "",
     ]
     return "\n".join(head) + table(list(figures["cliff"][0]), rows)

@@ -1,5 +1,6 @@
 """Prometheus metrics, in a registry of our own, with a bounded number of label values."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
@@ -98,6 +99,7 @@ class Metrics:
             "Placement decisions not made from a whole event stream, of all since the start.",
             registry=self.registry,
         ).set_function(blind)
+        Gauge("saltway_tasks", "asyncio tasks of the process.", registry=self.registry).set_function(_tasks)
         self.registry.register(_FleetCollector(workers))
         self.registry.register(_IsolationCollector(isolated))
 
@@ -182,6 +184,13 @@ class _IsolationCollector(Collector):
         for model, tokens in self._isolated().items():
             family.add_metric([model], tokens)
         yield family
+
+
+def _tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return 0  # asked from outside a loop, as in a test
 
 
 def _gauge(name: str, help_text: str, samples: Iterable[tuple[str, float]]) -> GaugeMetricFamily:

@@ -75,6 +75,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         int, Meta(ge=0, description="Longest prompt plus answer, in tokens; 0 is the model's own length.")
     ] = 0
     threads: Annotated[int, Meta(ge=0, description="Threads of each worker; 0 shares the cores evenly.")] = 0
+    device_cache_blocks: Annotated[
+        int, Meta(ge=1, description="Blocks of 16 tokens in the device pool of each worker.")
+    ] = 2048
     host_cache_mib: Annotated[
         int, Meta(ge=0, description="Memory of each worker for cached blocks that left its device pool, in MiB.")
     ] = 512

@@ -14,10 +14,15 @@ _TIERS = ("device", "host", "disk")
 
 
 class EngineCollector(Collector):
-    """kv: what the engine's thread said of its memory last; set before each scrape, since only that thread may look."""
+    """Both are set before each scrape.
+
+    kv      what the engine's thread said of its memory last, since only that thread may look
+    tasks   asyncio tasks of the process
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.kv: KVFigures | None = None
+        self.tasks = 0
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
@@ -36,6 +41,7 @@ class EngineCollector(Collector):
         yield CounterMetricFamily("saltway_worker_generated_tokens", "Tokens generated", counters.generated_tokens)
         yield CounterMetricFamily("saltway_worker_drafted_tokens", "Draft tokens computed", counters.drafted_tokens)
         yield CounterMetricFamily("saltway_worker_accepted_tokens", "Draft tokens accepted", counters.accepted_tokens)
+        yield GaugeMetricFamily("saltway_worker_tasks", "asyncio tasks of the process", self.tasks)
         yield GaugeMetricFamily("saltway_worker_waiting", "Sequences that wait for a slot", load.waiting)
         yield GaugeMetricFamily("saltway_worker_running", "Sequences that hold a slot", load.running)
         yield GaugeMetricFamily("saltway_worker_free_blocks", "KV blocks free", load.free_blocks)

@@ -140,6 +140,7 @@ class WorkerApp:
         await _reply(send, msgspec.json.encode(report))
 
     async def _scrape(self, _receive: Receive, send: Send) -> None:
+        self._collector.tasks = len(asyncio.all_tasks())
         self._collector.kv = await asyncio.wrap_future(self._engine.call(self._engine.memory.figures))
         await _reply(send, generate_latest(self._metrics), kind=b"text/plain; version=0.0.4")
 

@@ -19,6 +19,7 @@ def worker_processes(settings: Settings, model: ModelFile) -> list[Process]:
     shared = ["--token-file", str(token), "--model", str(model.path), "--name", model.name]
     shared += ["--threads", str(threads(settings)), "--dtype", settings.dtype, "--weights", settings.weights]
     shared += ["--log-level", settings.log_level]
+    shared += ["--blocks", str(settings.device_cache_blocks)]
     shared += ["--host-mib", str(settings.host_cache_mib), "--disk-mib", str(settings.disk_cache_mib)]
     if settings.context_length:
         shared += ["--context-length", str(settings.context_length)]

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
 
 from tests.worker.kv.layouts import LAYOUTS
 from tests.worker.rig import Rig
@@ -12,8 +11,6 @@ from worker.model import Model
 from worker.tokenizer import Vocabulary, read_vocabulary
 from worker.weights import open_weights
 
-settings.register_profile("untimed", deadline=None)  # the first torch operation of a process takes seconds
-settings.load_profile("untimed")
 torch.set_num_threads(1)  # small tensors: a second thread costs more than it does
 
 

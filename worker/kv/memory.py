@@ -253,13 +253,15 @@ class KVMemory:
         return blocks <= 0 or blocks + running <= self.pool.available
 
     def _next(self, holding: Holding, tokens: Tokens) -> Node:
-        """The node of the first block of a sequence that is not stored, made if need be."""
+        """The node of the first block of a sequence that is not stored, made if need be; used now in either case."""
         start = holding.stored * self.block_size
         parent, edge = holding.node, edge_at(tokens, holding.namespaces, start, self.block_size)
         raw = edge[-TOKEN_BYTES * self.block_size :]
-        return parent.kid(edge) or self.tree.insert(
-            parent, edge, block_hash(parent.digest or None, holding.namespaces.get(start), raw)
-        )
+        known = parent.kid(edge)
+        if known is not None:  # computed all the same, by another sequence meanwhile or because loading takes longer
+            self.tree.touch([known])
+            return known
+        return self.tree.insert(parent, edge, block_hash(parent.digest or None, holding.namespaces.get(start), raw))
 
     def _grant(self, holding: Holding, tag: str, retention: Retention) -> None:
         path = list(reversed(list(self.tree.way(holding.node))))

@@ -29,6 +29,7 @@ def test_each_worker_gets_its_own_port_and_name_and_all_share_the_rest(tmp_path:
         "--dtype": "float32",
         "--weights": "int4",
         "--log-level": "info",
+        "--blocks": "2048",
         "--host-mib": "512",
         "--disk-mib": "1024",
         "--disk-folder": str(tmp_path / "kv" / "w0"),

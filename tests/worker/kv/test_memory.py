@@ -76,15 +76,43 @@ class Running:
     computed: int
 
 
-class IndexIsCache(RuleBasedStateMachine):
-    """Sequences come, fork, grow, step back and go under a pool that is too small for them."""
+class Sequences(RuleBasedStateMachine):
+    """What runs on a KV memory, and how it gets further."""
 
     layout: LayoutClass
+    one_always_fits = True
+
+    def __init__(self, memory: KVMemory) -> None:
+        super().__init__()
+        self.memory = memory
+        self.running: list[Running] = []
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), count=st.integers(1, 6), drafts=st.integers(0, 5))
+    def step(self, data: st.DataObject, count: int, drafts: int) -> None:
+        """Computes the next tokens of a sequence, known or newly generated, and drafts that turn out to be wrong."""
+        one = data.draw(st.sampled_from(self.running))
+        context = self.memory.layout.context
+        end, beyond = min(one.computed + count, context), min(one.computed + count + drafts, context)
+        if not self.memory.prepare(one.holding, one.computed, beyond):
+            assert self.layout is PagedLayout
+            assert len(self.running) > 1 or not self.one_always_fits
+            self.running.remove(one)
+            self.memory.close(one.holding)  # it is preempted
+            return
+        one.tokens += [1] * (end - len(one.tokens))
+        compute(self.memory, one.holding, [*one.tokens[:end], *[9] * (beyond - end)], one.computed, beyond)
+        one.computed = end
+        self.memory.extend(one.holding, array("I", one.tokens), end)
+        for other in self.running:
+            check_slot(self.memory, other.holding, other.tokens, other.computed)
+
+
+class IndexIsCache(Sequences):
+    """Sequences come, fork, grow, step back and go under a pool that is too small for them."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.memory = memory_of(self.layout, slots=3, blocks=6)
-        self.running: list[Running] = []
+        super().__init__(memory_of(self.layout, slots=3, blocks=6))
         self.index: dict[bytes, bytes | None] = {}
         self.events: list[BlockStored | BlockRemoved | AllBlocksCleared] = []
 
@@ -119,26 +147,6 @@ class IndexIsCache(RuleBasedStateMachine):
         tokens = one.tokens[:count] + tail
         check_slot(self.memory, holding, tokens, count)
         self.running.append(Running(tokens, one.spans, holding, count))
-
-    @precondition(lambda self: self.running)
-    @rule(data=st.data(), count=st.integers(1, 6), drafts=st.integers(0, 5))
-    def step(self, data: st.DataObject, count: int, drafts: int) -> None:
-        """Computes the next tokens of a sequence, known or newly generated, and drafts that turn out to be wrong."""
-        one = data.draw(st.sampled_from(self.running))
-        context = self.memory.layout.context
-        end, beyond = min(one.computed + count, context), min(one.computed + count + drafts, context)
-        if not self.memory.prepare(one.holding, one.computed, beyond):
-            assert self.layout is PagedLayout
-            assert len(self.running) > 1
-            self.running.remove(one)
-            self.memory.close(one.holding)  # it is preempted
-            return
-        one.tokens += [1] * (end - len(one.tokens))
-        compute(self.memory, one.holding, [*one.tokens[:end], *[9] * (beyond - end)], one.computed, beyond)
-        one.computed = end
-        self.memory.extend(one.holding, array("I", one.tokens), end)
-        for other in self.running:
-            check_slot(self.memory, other.holding, other.tokens, other.computed)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -314,6 +322,24 @@ def test_over_pages_two_that_computed_the_same_block_share_it_from_then_on() -> 
     assert memory.pool.holders(first.node.block) == 2
     check_slot(memory, second, tokens, 6)
     memory.check()
+
+
+def test_a_prefix_that_is_computed_again_counts_as_used() -> None:
+    memory = memory_of(SlotLayout, blocks=3)
+    tokens = array("I", [1] * 5)
+    one, other = memory.open(tokens, PUBLIC), memory.open(tokens, PUBLIC)
+    assert one is not None
+    assert other is not None
+    for holding in (one, other):
+        compute(memory, holding, tokens, 0, 5)
+        memory.extend(holding, tokens, 5)
+        memory.close(holding)
+        if holding is one:
+            live(memory, [2] * 5)
+    live(memory, [3] * 5)
+    live(memory, [4] * 5)
+    assert live(memory, [1] * 5) == 4
+    assert live(memory, [2] * 5) == 0
 
 
 def test_two_sequences_that_compute_the_same_prefix_store_it_once(layout: LayoutClass) -> None:

@@ -11,14 +11,14 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from cacheplane.identity import BlockChain, Namespace, Span
 from cacheplane.wire import BlockStored, Event, Tier
 from tests.worker.kv.late import LateCopier
 from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
-from tests.worker.kv.test_memory import BLOCK, CONTEXT, PUBLIC, SHAPE, Running, check_slot, compute
+from tests.worker.kv.test_memory import BLOCK, CONTEXT, PUBLIC, SHAPE, Running, Sequences, check_slot, compute
 from tests.worker.rig import ACME, GLOBEX
 from worker.kv import Holding, KVLimits, KVMemory, PagedLayout, SlotLayout
 from worker.kv.blockfile import BlockFile
@@ -111,18 +111,16 @@ def live(
     return holding.cached.device, holding.cached.host, holding.cached.disk
 
 
-class EveryTier(RuleBasedStateMachine):
+class EveryTier(Sequences):
     """Sequences, leases, releases and restarts over three tiers that are all too small."""
 
-    layout: LayoutClass
     blocks = 3
+    one_always_fits = False
 
     def __init__(self) -> None:
-        super().__init__()
         self.folder = TemporaryDirectory()
         self.clock = Clock()
-        self.memory = self.start()
-        self.running: list[Running] = []
+        super().__init__(self.start())
         self.events: list[Event] = []
         self.stored: set[bytes] = set()
 
@@ -150,22 +148,6 @@ class EveryTier(RuleBasedStateMachine):
         self.heard()
         assert set(BlockChain.of(tokens[: holding.reused], spans, BLOCK).hashes) <= self.stored
         self.running.append(Running(tokens, spans, holding, holding.reused))
-
-    @precondition(lambda self: self.running)
-    @rule(data=st.data(), count=st.integers(1, 9))
-    def step(self, data: st.DataObject, count: int) -> None:
-        one = data.draw(st.sampled_from(self.running))
-        end = min(one.computed + count, self.memory.layout.context)
-        if not self.memory.prepare(one.holding, one.computed, end):
-            assert self.layout is PagedLayout
-            self.running.remove(one)
-            self.memory.close(one.holding)  # it is preempted
-            return
-        one.tokens += [1] * (end - len(one.tokens))
-        compute(self.memory, one.holding, one.tokens, one.computed, end)
-        one.computed = end
-        self.memory.extend(one.holding, array("I", one.tokens), end)
-        check_slot(self.memory, one.holding, one.tokens, end)
 
     @precondition(lambda self: self.running)
     @rule(

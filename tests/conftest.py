@@ -1,4 +1,4 @@
-"""Property tests of this room assert laws, never time: a busy machine must not fail them."""
+"""Property tests assert laws, never time: a busy machine must not fail them."""
 
 from hypothesis import settings
 
