@@ -18,7 +18,7 @@ from kernels import Storage, compute_dtype, storage_of
 from worker.config import ConfigError, WorkerConfig, parse
 from worker.engine import Engine
 from worker.grammar import GrammarCompiler
-from worker.kv import KVLimits, KVMemory, SlotLayout
+from worker.kv import KVLimits, KVMemory, Layout, PagedLayout, SlotLayout
 from worker.model import Model, fingerprint
 from worker.publisher import EventPublisher
 from worker.scheduler import Scheduler
@@ -91,20 +91,26 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     torch.set_num_threads(config.threads)
     weights, (dtype, storage) = open_weights(config.model), _precision(config)
     vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length, storage)
-    context = model.context
-    slots = SlotLayout(
-        model.kv_shape, slots=config.slots, context=context, blocks=config.blocks, block_size=config.block_size
-    )
+    layout = _layout(config, model)
     mark = fingerprint(weights, dtype, storage)
-    memory = KVMemory(slots, _kv_limits(config, mark))
+    memory = KVMemory(layout, _kv_limits(config, mark))
     drafts = 0 if config.speculation == "off" else config.draft_tokens
     speculator = Speculator(drafts, adaptive=config.speculation == "auto")
     scheduler = Scheduler(memory, budget=config.chunk_tokens, max_waiting=config.max_waiting, speculator=speculator)
     compiler = GrammarCompiler(vocabulary)
     publisher = EventPublisher(config.host, epoch)  # last: sockets that a failed start left open could hang its exit
-    engine = Engine(model, vocabulary, memory, scheduler, context=context, publish=publisher.publish, on_crash=on_crash)
-    info = _model_info(config, epoch, weights, vocabulary, context, dtype, mark)
+    engine = Engine(
+        model, vocabulary, memory, scheduler, context=layout.context, publish=publisher.publish, on_crash=on_crash
+    )
+    info = _model_info(config, epoch, weights, vocabulary, layout.context, dtype, mark)
     return Service(info, engine, compiler, publisher, config.token)
+
+
+def _layout(config: WorkerConfig, model: Model) -> Layout:
+    layout = PagedLayout if config.kv_layout == "paged" else SlotLayout
+    return layout(
+        model.kv_shape, slots=config.slots, context=model.context, blocks=config.blocks, block_size=config.block_size
+    )
 
 
 def _kv_limits(config: WorkerConfig, mark: str) -> KVLimits:

@@ -24,6 +24,7 @@ class WorkerConfig:
     context_length: int
     block_size: int
     blocks: int
+    kv_layout: str
     slots: int
     chunk_tokens: int
     host_mib: int
@@ -71,6 +72,7 @@ def parse(arguments: list[str]) -> WorkerConfig:
         context_length=flags.context_length,
         block_size=flags.block_size,
         blocks=flags.blocks,
+        kv_layout=flags.kv_layout,
         slots=flags.slots,
         chunk_tokens=flags.chunk_tokens,
         host_mib=flags.host_mib,
@@ -115,7 +117,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--context-length", type=int, default=8192, help="tokens; the model's own limit caps it")
     parser.add_argument("--block-size", type=int, default=16)
-    parser.add_argument("--blocks", type=int, default=2048, help="KV blocks kept for reuse")
+    parser.add_argument(
+        "--blocks", type=int, default=2048, help="KV blocks: kept for reuse, and with --kv-layout paged also in use"
+    )
+    parser.add_argument(
+        "--kv-layout",
+        choices=("auto", "slots", "paged"),
+        default="auto",
+        help="where running sequences have their KV: slots of their own, paged in the blocks; auto is slots on a CPU",
+    )
     parser.add_argument("--slots", type=int, default=8, help="sequences that run at once")
     parser.add_argument("--chunk-tokens", type=int, default=128, help="tokens computed in one step")
     parser.add_argument("--host-mib", type=int, default=512, help="host memory for KV that left the device; 0 for none")

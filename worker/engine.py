@@ -81,7 +81,7 @@ class Engine:
 
     @property
     def cached_tokens(self) -> int:
-        """Prompt tokens that were not computed because a prefix was held."""
+        """Prompt tokens that were not computed because whole blocks of their prefix were held."""
         return sum(self.work.reused)
 
     @property

@@ -35,6 +35,8 @@ class EngineCollector(Collector):
         reused = CounterMetricFamily("saltway_worker_reused_tokens", "Prompt tokens reused by tier", labels=["tier"])
         _add_tiers(reused, self._engine.work.reused)
         yield reused
+        partial = self._engine.work.partial
+        yield CounterMetricFamily("saltway_worker_partial_tokens", "Prompt tokens reused from parts of blocks", partial)
         prefilled, preempted = self._engine.work.prefilled, self._engine.work.preemptions
         yield CounterMetricFamily("saltway_worker_prefilled_tokens", "Tokens computed that were not sampled", prefilled)
         yield CounterMetricFamily("saltway_worker_preemptions", "Sequences that lost their slot", preempted)

@@ -23,11 +23,12 @@ _WARY = 128  # steps that this lasts after several tags had work; about half a m
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Since the start: prompt tokens computed (again after a preemption too), prompt tokens reused by tier, and
-    sequences that gave up their slot."""
+    """Since the start: prompt tokens computed (again after a preemption too), prompt tokens reused by tier in whole
+    blocks and beyond them, and sequences that gave up their slot."""
 
     prefilled: int
     reused: tuple[int, ...]
+    partial: int
     preemptions: int
 
 
@@ -59,6 +60,7 @@ class Scheduler:
         self.prefilled_tokens = 0
         self.preemptions = 0
         self._reused = [0, 0, 0]
+        self._partial = 0
 
     @property
     def loading(self) -> bool:
@@ -67,7 +69,7 @@ class Scheduler:
 
     @property
     def work(self) -> Work:
-        return Work(self.prefilled_tokens, (*self._reused,), self.preemptions)
+        return Work(self.prefilled_tokens, (*self._reused,), self._partial, self.preemptions)
 
     def add(self, job: Job) -> None:
         """Queues a job. WorkerError 503 when the queue is full, or its tag's part of the queue."""
@@ -102,22 +104,21 @@ class Scheduler:
         """
         budget = self._step_budget()
         assured = max(1, budget // (2 * self._memory.slots.total))
-        ready = [sequence for sequence in self.running if sequence not in self._loading]
-        left_out: list[Sequence] = []
-        while ready or len(left_out) > 1:
-            if not ready:
-                self.preempt(max(left_out, key=lambda sequence: sequence.rank))
-                ready, left_out = [one for one in left_out if one.holding is not None], []
+        ready, left_out = self._ready(), list[Sequence]()
+        while ready:
             batch = compose(ready, budget, self._budget - budget, assured, self.fairness, self.speculator)
             short = None if batch is None else self._without_room(batch)
             if short is None:
                 return batch
             victim = self._victim_of(short)
             if victim is None:
+                ready.remove(short)
                 left_out.append(short)
-            else:
+            if not ready and len(left_out) > 1:
+                victim = max(left_out, key=lambda sequence: sequence.rank)
+            if victim is not None:
                 self.preempt(victim)
-            ready = [one for one in ready if one is not (victim or short)]
+                ready, left_out = self._ready(), []
         return None
 
     def computed(self, batch: Batch) -> None:
@@ -168,6 +169,10 @@ class Scheduler:
         self.fairness[sequence.job.tag].slots -= 1
         self.waiting.push(sequence)
         self.preemptions += 1
+
+    def _ready(self) -> list[Sequence]:
+        """Running sequences whose blocks are all there."""
+        return [sequence for sequence in self.running if sequence not in self._loading]
 
     # Slots
 
@@ -280,7 +285,8 @@ class Scheduler:
             cached = sequence.holding.cached
             for tier, count in enumerate((cached.device, cached.host, cached.disk)):
                 self._reused[tier] += count
-            sequence.job.start(sequence.holding.cached)
+            self._partial += cached.partial
+            sequence.job.start(cached)
 
     def _close(self, sequence: Sequence) -> None:
         job = sequence.job

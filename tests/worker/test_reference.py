@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.worker.rig import Reply, Rig, ask, greedy
+from worker.kv import PagedLayout
 from worker.model import Model
 from worker.rows import Row
 from worker.tokenizer import Vocabulary, read_vocabulary
@@ -169,6 +170,21 @@ def test_hit_is_miss_for_random_prompts_that_share_prefixes(model: Model, vocabu
     for hit, miss in zip(warm, cold, strict=True):
         for one, other in zip(hit.logprobs(), miss.logprobs(), strict=True):
             assert one.logprob == pytest.approx(other.logprob, abs=TOLERANCE)
+
+
+def test_over_pages_replies_are_those_over_slots(
+    model: Model, vocabulary: Vocabulary, prompts: list[list[int]]
+) -> None:
+    """In a pool so small that sequences have to give way, and again by hits."""
+    chosen = prompts[::3]
+    expected = answers(rig_of(model, vocabulary), chosen, max_tokens=10, store=True)
+    rig = Rig(model, vocabulary, slots=10, budget=128, blocks=16, max_waiting=200, layout=PagedLayout)
+    for _ in range(2):
+        found = answers(rig, chosen, max_tokens=10, store=True)
+        assert [reply.tokens() for reply in found] == [reply.tokens() for reply in expected]
+        for one, other in zip(found, expected, strict=True):
+            for here, there in zip(one.logprobs(), other.logprobs(), strict=True):
+                assert here.logprob == pytest.approx(there.logprob, abs=TOLERANCE)
 
 
 def test_the_tokenizer_and_the_template_come_from_the_file(vocabulary: Vocabulary) -> None:

@@ -26,7 +26,12 @@ from worker.wire import (
 FRAMES: list[tuple[Frame, dict[str, Any]]] = [
     (
         Start(5, Cached(device=4), 1.5),
-        {"type": "start", "prompt_tokens": 5, "cached": {"device": 4, "host": 0, "disk": 0}, "queue_ms": 1.5},
+        {
+            "type": "start",
+            "prompt_tokens": 5,
+            "cached": {"device": 4, "host": 0, "disk": 0, "partial": 0},
+            "queue_ms": 1.5,
+        },
     ),
     (Delta(0, "a", [7]), {"type": "delta", "index": 0, "text": "a", "tokens": [7], "logprobs": None}),
     (

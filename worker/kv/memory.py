@@ -122,6 +122,7 @@ class KVMemory:
         node = path[-1] if path else self.tree.root
         holding = Holding(slot, node, {span.start: span.namespace for span in spans}, storing=store)
         self.tree.hold(node)
+        self.tree.touch(path)
         self.leases.used(path)
         self.reuse.bring_in(holding, tokens, path)
         return holding
@@ -193,6 +194,7 @@ class KVMemory:
         for node in path:
             node.last_used = 0
             self.tiers.offer(node)
+        self.tiers.poll()  # what the leases that have ended covered beyond the path has fallen back
         return len(path)
 
     def clear(self) -> None:

@@ -113,7 +113,7 @@ class RadixTree:
         return self._size
 
     def match(self, edges: list[bytes]) -> list[Node]:
-        """The nodes of the longest known prefix, in order; they become the most recently used."""
+        """The nodes of the longest known prefix, in order."""
         path: list[Node] = []
         node: Node | None = self.root
         for edge in edges:
@@ -122,7 +122,6 @@ class RadixTree:
             if node is None:
                 break
             path.append(node)
-        self.touch(path)
         return path
 
     def nearest(self, parent: Node, edge: bytes, width: int) -> tuple[Node | None, int]:
@@ -158,7 +157,7 @@ class RadixTree:
         self._size -= 1
 
     def touch(self, path: list[Node]) -> None:
-        """These nodes were used now, together."""
+        """These nodes were used now, together. Those that nobody stands on have to be offered for eviction anew."""
         self._clock += 1
         for node in path:
             node.last_used = self._clock

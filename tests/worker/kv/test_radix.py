@@ -35,6 +35,7 @@ class NaiveTree(RuleBasedStateMachine):
     @rule(edges=EDGES)
     def match(self, edges: list[bytes]) -> None:
         path = self.tree.match(edges)
+        self.tree.touch(path)
         depth = max(
             (size for size in range(len(edges) + 1) if not size or tuple(edges[:size]) in self.nodes), default=0
         )
@@ -127,3 +128,28 @@ def test_wrong_counts_are_found() -> None:
     node.block = 1
     with pytest.raises(RuntimeError, match="count of children"):
         tree.check()
+
+
+def test_nearest_is_the_child_that_begins_with_most_of_an_edge() -> None:
+    tree = RadixTree()
+    for number, edge in enumerate([b"abcdefgh", b"abcdxxxx", b"abxxxxxx", b"abcdefghijkl"]):
+        tree.insert(tree.root, edge, bytes([number])).block = number
+    found, same = tree.nearest(tree.root, b"abcdefzz", 8)
+    assert (found and found.edge, same) == (b"abcdefgh", 6)
+    assert tree.nearest(tree.root, b"abcdefghijkz", 12)[1] == 11
+    assert tree.nearest(tree.root, b"zbcd", 8) == (None, 0)
+    assert tree.nearest(tree.root, b"ab", 8)[1] == 2
+
+
+def test_nearest_looks_at_the_newest_children_on_the_device_only() -> None:
+    tree = RadixTree()
+    oldest = tree.insert(tree.root, b"same", b"oldest")
+    oldest.block = 0
+    assert tree.nearest(tree.root, b"samx", 4) == (oldest, 3)
+    for number in range(32):
+        tree.insert(tree.root, bytes([number, 0, 0, 0]), bytes([number])).block = 1 + number
+    assert tree.nearest(tree.root, b"samx", 4) == (None, 0)
+    newest = tree.insert(tree.root, b"saxx", b"newest")
+    assert tree.nearest(tree.root, b"samx", 4) == (None, 0)
+    newest.block = 40
+    assert tree.nearest(tree.root, b"samx", 4) == (newest, 2)

@@ -232,7 +232,7 @@ class OverSlots(EveryTier):
 
 
 class OverPages(EveryTier):
-    layout, blocks = PagedLayout, 9
+    layout, blocks = PagedLayout, 5
 
 
 for machine in (OverSlots, OverPages):
