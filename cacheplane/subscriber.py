@@ -34,6 +34,17 @@ RECEIVE_QUEUE: Final = 10_000  # messages that ZMQ holds while a snapshot is fet
 REPLAY_MESSAGES: Final = 100_000
 
 FetchSnapshot = Callable[[], Awaitable[Snapshot]]
+Attach = Callable[[zmq.asyncio.Socket, str], object]
+
+
+def connect(feed: zmq.asyncio.Socket, address: str) -> None:
+    """The worker binds its PUB, as ours does and vLLM at an address with `*`."""
+    feed.connect(address)
+
+
+def bind(feed: zmq.asyncio.Socket, address: str) -> None:
+    """The worker's PUB connects, as vLLM's does to an address with a host: the subscriber is there first."""
+    feed.bind(address)
 
 
 class Sink(Protocol):
@@ -92,6 +103,9 @@ class Subscriber:
     """Keeps the index equal to one worker's cache, for as long as `run` runs.
 
     pub, replay      addresses of the worker's PUB and ROUTER sockets; without replay every gap costs a snapshot
+    attach           `connect` to the worker's PUB, or `bind` and let it connect; then `address` says where
+    decode           `decode_engine_batch` for an engine whose blocks are to be translated
+    permits          shared by many subscribers, so that not all of them fetch at once when a gateway joins
     fetch_snapshot   asks the worker for its blocks; may raise anything, which is retried at a bounded rate.
                      None for an engine without snapshots: then the replay buffer is read from its start, so that
                      one of the two must be given (ValueError).
@@ -111,6 +125,10 @@ class Subscriber:
         fetch_snapshot: FetchSnapshot | None,
         topic: bytes = TOPIC,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        attach: Attach = connect,
+        decode: Callable[[bytes], Batch] = decode_batch,
+        permits: asyncio.Semaphore | None = None,
     ) -> None:
         if fetch_snapshot is None and replay is None:
             raise ValueError("a stream without snapshots and without replay can never be whole")
@@ -118,7 +136,10 @@ class Subscriber:
         self.state = StreamState()
         self.counters = Counters()
         self.connected = False
-        self._pub, self._replay, self._topic = pub, replay, topic
+        self.address = pub
+        self._replay, self._topic = replay, topic
+        self._attach, self._decode = attach, decode
+        self._permits = permits or asyncio.Semaphore(1)
         self._index, self._fetch = index, fetch_snapshot
         self._pace = Pace(clock)
 
@@ -140,9 +161,8 @@ class Subscriber:
         _configure(feed)
         feed.subscribe(self._topic)
         with feed.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED) as monitor:
-            feed.connect(self._pub)
             try:
-                if await _next_event(monitor) == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                if self._attached(feed) and await _next_event(monitor) == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                     self.connected = True
                     await self._listen(context, feed, monitor)
             finally:
@@ -150,6 +170,15 @@ class Subscriber:
                 self.connected = False
                 self._enter(stream.broken(self.state))
         self.counters.disconnects += 1
+
+    def _attached(self, feed: zmq.asyncio.Socket) -> bool:
+        try:
+            self._attach(feed, self.address)
+        except zmq.ZMQError:  # the port is taken, as it is for a moment when it was just given up
+            self._pace.attempt()
+            return False
+        self.address = str(feed.getsockopt_string(zmq.LAST_ENDPOINT))
+        return True
 
     async def _listen(
         self, context: zmq.asyncio.Context, feed: zmq.asyncio.Socket, monitor: zmq.asyncio.Socket
@@ -210,7 +239,7 @@ class Subscriber:
 
     def _read(self, message: Message) -> Batch | None:
         try:
-            return decode_batch(message.payload)
+            return self._decode(message.payload)
         except WireError:
             self._spoiled()
             return None
@@ -246,12 +275,13 @@ class Subscriber:
 
     async def _resync(self, context: zmq.asyncio.Context) -> None:
         self._pace.attempt()
-        if self._fetch is None:
-            await self._rebuild(context)
-            return
+        async with self._permits:
+            await (self._rebuild(context) if self._fetch is None else self._restore_by(self._fetch))
+
+    async def _restore_by(self, fetch: FetchSnapshot) -> None:
         try:
             async with asyncio.timeout(SNAPSHOT_SECONDS):
-                snapshot = await self._fetch()
+                snapshot = await fetch()
         except Exception:  # whatever the client raises, the answer is to try again, later
             self.counters.snapshots_failed += 1
             return

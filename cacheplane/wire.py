@@ -12,7 +12,7 @@ WireError and nothing else. Events of a kind or medium that is not known are cou
 
 import enum
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -59,13 +59,35 @@ _MEDIA: Final = {
 }
 
 
+class Content(msgspec.Struct, frozen=True):
+    """What the blocks of one event hold, from engines that publish it. A prompt and a salt: never to be shown.
+
+    tokens   of all blocks, one after the other; empty where the engine says only that known blocks moved
+    extra    per block: whatever else its hash commits to, None for nothing (adapter, salt in the first block, images)
+    lora     name of the adapter
+    """
+
+    tokens: list[int]
+    extra: list[list[Any] | None]
+    lora: str | None = None
+
+    def __repr__(self) -> str:
+        return "Content(...)"
+
+
 class BlockStored(msgspec.Struct, frozen=True):
-    """Blocks now on `tier`, in chain order; the first one follows `parent` (None at a root)."""
+    """Blocks now on `tier`, in chain order; the first one follows `parent` (None at a root).
+
+    group     of layers with full attention, None where an engine has one; blocks of other groups are not read
+    content   only where it was asked for, see `decode_batch`
+    """
 
     hashes: list[bytes]
     parent: bytes | None
     block_size: int
     tier: Tier = Tier.DEVICE
+    group: int | None = None
+    content: Content | None = None
 
 
 class BlockRemoved(msgspec.Struct, frozen=True):
@@ -74,6 +96,7 @@ class BlockRemoved(msgspec.Struct, frozen=True):
     hashes: list[bytes]
     tier: Tier = Tier.DEVICE
     reason: str | None = None
+    group: int | None = None
 
 
 class AllBlocksCleared(msgspec.Struct, frozen=True):
@@ -81,6 +104,7 @@ class AllBlocksCleared(msgspec.Struct, frozen=True):
 
 
 Event = BlockStored | BlockRemoved | AllBlocksCleared
+ReadContent = Callable[[bytes, bytes, str | None], Content | None]
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -119,8 +143,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     blocks: Annotated[list[SnapshotBlock], Meta(max_length=MAX_SNAPSHOT_BLOCKS)]
 
 
-# What engines send, before it is brought to the normal form. Fields that are not named here are skipped
-# without being built: token ids and extra keys are prompts and salts, and no business of an index.
+# What engines send, before it is brought to the normal form. Token ids and extra keys are prompts and salts: they
+# stay as they are unless somebody asks for them.
+
+# Groups of layers of which a block is a prefix of all that came before it. A window forgets its beginning, and a
+# state is no block at all: to count them would fake a prefix, or break one (vLLM's KVCacheSpecKind).
+_WHOLE_PREFIX: Final = frozenset((None, "full_attention", "mla_attention", "sink_full_attention"))
 
 _Hash = int | _HashBytes
 _Hashes = Annotated[list[_Hash], Meta(max_length=MAX_HASHES)]
@@ -146,13 +174,19 @@ class _StoredMap(msgspec.Struct, tag="BlockStored"):
     block_hashes: _Hashes
     block_size: _BlockSize
     parent_block_hash: _Hash | None = None
+    token_ids: Raw = Raw()
     medium: _Word | None = None
+    lora_name: _Word | None = None
+    extra_keys: Raw = Raw()
+    group_idx: int | None = None
+    kv_cache_spec_kind: _Word | None = None
 
 
 class _RemovedMap(msgspec.Struct, tag="BlockRemoved"):
     block_hashes: _Hashes
     medium: _Word | None = None
     reason: _Word | None = None
+    group_idx: int | None = None
 
 
 class _ClearedMap(msgspec.Struct, tag="AllBlocksCleared"):
@@ -166,11 +200,16 @@ class _StoredArray(msgspec.Struct, array_like=True, tag="BlockStored"):
     block_size: _BlockSize
     lora_id: Raw = Raw()
     medium: _Word | None = None
+    lora_name: _Word | None = None
+    extra_keys: Raw = Raw()
+    group_idx: int | None = None
+    kv_cache_spec_kind: _Word | None = None
 
 
 class _RemovedArray(msgspec.Struct, array_like=True, tag="BlockRemoved"):
     block_hashes: _Hashes
     medium: _Word | None = None
+    group_idx: int | None = None
 
 
 class _ClearedArray(msgspec.Struct, array_like=True, tag="AllBlocksCleared"):
@@ -198,30 +237,37 @@ _SNAPSHOT: Final = msgspec.msgpack.Decoder(Snapshot)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-def decode_batch(payload: bytes) -> Batch:
-    """A batch as any engine encodes it; WireError when it is malformed or over a bound."""
+def _no_content(*_: object) -> None:
+    """Our own engine publishes none, and of others it is not read."""
+
+
+def decode_batch(payload: bytes, content: ReadContent = _no_content) -> Batch:
+    """A batch as any engine encodes it; WireError when it is malformed or over a bound.
+
+    content   makes what blocks hold of (token ids, extra keys, adapter), all but the last still encoded
+    """
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise WireError(f"a batch is larger than {MAX_PAYLOAD_BYTES} bytes")
     try:
         wire = _BATCHES[_is_map(payload)].decode(payload)
-        events = [event for raw in wire.events if (event := _event(raw)) is not None]
+        events = [event for raw in wire.events if (event := _event(raw, content)) is not None]
     except (msgspec.DecodeError, RecursionError):
         raise WireError("malformed batch of block events") from None
     return Batch(wire.ts, events, wire.data_parallel_rank, wire.epoch, len(wire.events) - len(events))
 
 
-def _event(raw: Raw) -> Event | None:
-    """The event in our normal form, None when its kind or medium is not known."""
+def _event(raw: Raw, content: ReadContent) -> Event | None:
+    """The event in our normal form, None when its kind or medium is not known, or its blocks are no whole prefix."""
     form = _is_map(raw)
     try:
-        return _normal(_EVENTS[form].decode(raw))
+        return _normal(_EVENTS[form].decode(raw), content)
     except msgspec.ValidationError:
         if _KINDS_SEEN[form].decode(raw).type in _KINDS:
             raise
         return None
 
 
-def _normal(wire: _Wire) -> Event | None:
+def _normal(wire: _Wire, content: ReadContent) -> Event | None:
     if isinstance(wire, _ClearedMap | _ClearedArray):
         return AllBlocksCleared()
     tier = Tier.DEVICE if wire.medium is None else _MEDIA.get(wire.medium.upper())
@@ -229,11 +275,14 @@ def _normal(wire: _Wire) -> Event | None:
         return None
     hashes = [_key(value) for value in wire.block_hashes]
     if isinstance(wire, _RemovedMap):
-        return BlockRemoved(hashes, tier, wire.reason)
+        return BlockRemoved(hashes, tier, wire.reason, wire.group_idx)
     if isinstance(wire, _RemovedArray):
-        return BlockRemoved(hashes, tier)
-    parent = wire.parent_block_hash
-    return BlockStored(hashes, None if parent is None else _key(parent), wire.block_size, tier)
+        return BlockRemoved(hashes, tier, None, wire.group_idx)
+    if wire.kv_cache_spec_kind not in _WHOLE_PREFIX:
+        return None
+    parent = None if wire.parent_block_hash is None else _key(wire.parent_block_hash)
+    read = content(bytes(wire.token_ids), bytes(wire.extra_keys), wire.lora_name)
+    return BlockStored(hashes, parent, wire.block_size, tier, wire.group_idx, read)
 
 
 def _key(value: int | bytes) -> bytes:
@@ -261,12 +310,16 @@ def _encoded(event: Event) -> dict[str, Any]:
                 "token_ids": [],
                 "block_size": event.block_size,
                 "medium": event.tier.name,
-            }
+            } | _group(event)
         case BlockRemoved():
             removed = {"type": "BlockRemoved", "block_hashes": event.hashes, "medium": event.tier.name}
-            return removed | {"reason": event.reason}
+            return removed | {"reason": event.reason} | _group(event)
         case AllBlocksCleared():
             return {"type": "AllBlocksCleared"}
+
+
+def _group(event: BlockStored | BlockRemoved) -> dict[str, Any]:
+    return {} if event.group is None else {"group_idx": event.group}
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:

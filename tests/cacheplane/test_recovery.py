@@ -1,11 +1,11 @@
 """The law of the event stream: after any loss, duplication, reordering or restart, index == cache.
 
-A worker is simulated with its cache, replay buffer and snapshots, and a channel that does its worst. The real
-Subscriber listens; only its sockets are played.
+A worker is simulated with its cache, replay buffer and snapshots, and a channel that does its worst; an engine too,
+that publishes tokens and hashes of its own. The real Subscriber listens; only its sockets are played.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -14,9 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cacheplane import stream, subscriber
+from cacheplane.content import decode_engine_batch
+from cacheplane.identity import BlockChain, Namespace
 from cacheplane.index import PrefixIndex
+from cacheplane.salts import EngineSalts
 from cacheplane.stream import Phase
 from cacheplane.subscriber import Subscriber
+from cacheplane.translation import Translation
 from cacheplane.wire import (
     AllBlocksCleared,
     Batch,
@@ -30,9 +34,10 @@ from cacheplane.wire import (
     encode_batch,
     encode_message,
 )
-from tests.cacheplane.oracle import held
+from tests.cacheplane.oracle import check_books, held
 
 NAMES = [bytes([value]) * 16 for value in range(6)]
+_TOKENS = list(range(96))
 
 names = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3)
 tiers = st.sampled_from([Tier.DEVICE, Tier.HOST])
@@ -42,7 +47,7 @@ events = st.one_of(
     st.just(AllBlocksCleared()),
 )
 PUBLISH = st.tuples(st.just("publish"), st.lists(events, max_size=2))
-CHANNEL = st.tuples(st.sampled_from(["deliver", "deliver", "lose", "duplicate", "swap", "spoil"]), st.none())
+CHANNEL = st.tuples(st.sampled_from(["deliver", "deliver", "lose", "duplicate", "swap", "spoil", "overrun"]), st.none())
 WORLD = st.tuples(st.sampled_from(["restart", "disconnect", "outage", "recover", "quiet"]), st.none())
 histories = st.lists(PUBLISH | CHANNEL | WORLD, max_size=40)
 
@@ -54,12 +59,14 @@ class SimulatedWorker:
         self.with_epochs, self.buffered = with_epochs, buffered
         self.epoch = 0
         self.away = False
-        self.index = PrefixIndex()
+        self.index = PrefixIndex(max_blocks=1_000)
         self.time = 0.0
-        self.listener = Subscriber(
-            "w0", "pub", "replay", self.index, self.snapshot if with_epochs else None, clock=lambda: self.time
-        )
+        self.listener = self.subscribe()
         self.restart()
+
+    def subscribe(self) -> Subscriber:
+        snapshot = self.snapshot if self.with_epochs else None
+        return Subscriber("w0", "pub", "replay", self.index, snapshot, clock=lambda: self.time)
 
     def restart(self) -> None:
         self.epoch += 1
@@ -82,7 +89,9 @@ class SimulatedWorker:
                     self.cache -= {(name, change.tier) for name in change.hashes}
                 case AllBlocksCleared():
                     self.cache.clear()
-        payload = encode_batch(Batch(self.time, list(changes), None, self.epoch if self.with_epochs else None))
+        self.send(encode_batch(Batch(self.time, list(changes), None, self.epoch if self.with_epochs else None)))
+
+    def send(self, payload: bytes) -> None:
         message = Message(b"kv", len(self.published), payload)
         self.published.append(message)
         self.channel.append(encode_message(message.seq, message.payload))
@@ -126,6 +135,8 @@ class SimulatedWorker:
                 self.channel = rest
             case "duplicate", [oldest, *rest]:
                 self.channel = [oldest, oldest, *rest]
+            case "overrun", [*_, newest]:  # a slow consumer: all but the last message found its queue full
+                self.channel = [newest]
             case "swap", [oldest, newer, *rest]:
                 self.channel = [newer, oldest, *rest]
             case "spoil", [[topic, seq, _], *rest]:
@@ -154,6 +165,57 @@ class SimulatedWorker:
         return held(self.index, "w0", NAMES)
 
 
+class SimulatedEngine(SimulatedWorker):
+    """Publishes tokens, salts and hashes of its own, in blocks of two of ours; has neither epochs nor snapshots.
+
+    Block i hangs on block i - 1, but for every third, which begins a prompt under a salt of its own. A block is
+    stored with all that it hangs on; what the index should hold of it are our names for its tokens.
+    """
+
+    def __init__(self) -> None:
+        self.salts = EngineSalts()
+        namespaces = [Namespace(bytes([prompt]) * 32) for prompt in range(2)]
+        self.salt = [self.salts.give(namespace) for namespace in namespaces]
+        chains = [BlockChain.of(_TOKENS, namespace).hashes for namespace in namespaces]
+        self.names = [chain[first : first + 2] for chain in chains for first in (0, 2, 4)]
+        super().__init__(with_epochs=False, buffered=0)
+
+    def subscribe(self) -> Subscriber:
+        sink = Translation(self.index, self.salts)
+        return Subscriber("w0", "pub", "replay", sink, None, clock=lambda: self.time, decode=decode_engine_batch)
+
+    def publish(self, changes: Iterable[Event]) -> None:
+        events = [told for change in changes for told in self.told(change)]
+        self.send(msgspec.msgpack.encode([self.time, events, 0]))
+
+    def told(self, change: Event) -> Iterator[dict[str, Any]]:
+        match change:
+            case BlockStored():
+                for number in map(NAMES.index, change.hashes):
+                    for block in range(number - number % 3, number):
+                        if not any(name in self.names[block] for name, _ in self.cache):
+                            yield self.stored(block, Tier.DEVICE)
+                    yield self.stored(number, change.tier)
+            case BlockRemoved():
+                for number in map(NAMES.index, change.hashes):
+                    self.cache -= {(name, change.tier) for name in self.names[number]}
+                    yield {"type": "BlockRemoved", "block_hashes": [number - 3], "medium": change.tier.name}
+            case AllBlocksCleared():
+                self.cache.clear()
+                yield {"type": "AllBlocksCleared"}
+
+    def stored(self, number: int, tier: Tier) -> dict[str, Any]:
+        prompt, place = divmod(number, 3)
+        self.cache |= {(name, tier) for name in self.names[number]}
+        event = {"type": "BlockStored", "block_hashes": [number - 3], "block_size": 32, "medium": tier.name}
+        if place:
+            return event | {"parent_block_hash": number - 4, "token_ids": _TOKENS[32 * place : 32 * (place + 1)]}
+        return event | {"token_ids": _TOKENS[:32], "extra_keys": [[self.salt[prompt]]]}
+
+    def confirmed(self) -> set[tuple[bytes, Tier]]:
+        return held(self.index, "w0", [name for names in self.names for name in names])
+
+
 def play(worker: SimulatedWorker, history: list[tuple[str, Any]]) -> None:
     async def run() -> None:
         for verb, changes in history:
@@ -179,6 +241,14 @@ def test_an_engine_without_epochs_and_snapshots_is_followed_by_its_replay(histor
     worker = SimulatedWorker(with_epochs=False, buffered=0)
     play(worker, history)
     assert worker.confirmed() == worker.cache
+
+
+@given(histories.map(lambda history: [step for step in history if step[0] not in ("swap", "duplicate")]))
+def test_an_engine_that_publishes_tokens_is_followed_under_our_names(history: list[tuple[str, Any]]) -> None:
+    engine = SimulatedEngine()
+    play(engine, history)
+    assert engine.confirmed() == engine.cache
+    check_books(engine.index)
 
 
 def stored(*blocks: bytes) -> tuple[str, list[Event]]:

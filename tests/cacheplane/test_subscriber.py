@@ -12,7 +12,7 @@ import zmq.asyncio
 from cacheplane import subscriber
 from cacheplane.index import PrefixIndex
 from cacheplane.stream import Phase
-from cacheplane.subscriber import Pace, Subscriber
+from cacheplane.subscriber import Pace, Subscriber, bind
 from cacheplane.wire import (
     Batch,
     BlockRemoved,
@@ -220,6 +220,64 @@ async def test_a_worker_that_dies_and_comes_back_on_its_address_is_followed_agai
         await eventually(lambda: held(index) == [])
         assert (listener.counters.restarts, listener.counters.disconnects) == (1, 1)
     await second.die()
+
+
+async def test_a_worker_whose_publisher_connects_finds_the_subscriber_there(context: zmq.asyncio.Context) -> None:
+    """And so does the next one: the subscriber is there again, on the same port."""
+    index, lives = PrefixIndex(max_blocks=100), list[RealWorker]()
+    listener = Subscriber("w0", ANY_PORT, None, index, lambda: lives[-1].snapshot(), attach=bind)
+    following = asyncio.ensure_future(listener.run())
+    await eventually(lambda: listener.address != ANY_PORT)
+    for name in (A, B):
+        worker = RealWorker(context, epoch=len(lives))
+        lives.append(worker)
+        worker._pub.connect(listener.address)
+        await eventually(lambda: listener.connected and index.synced("w0"))
+        await worker.publish(stored(name))
+        await eventually(lambda: held(index) == [name])  # noqa: B023  # called at once
+        await worker.die()
+        await eventually(lambda: not listener.connected)
+    following.cancel()
+    with suppress(asyncio.CancelledError):
+        await following
+
+
+async def test_a_port_that_is_taken_is_tried_again_later(context: zmq.asyncio.Context) -> None:
+    worker = RealWorker(context)
+    listener = Subscriber("w0", worker.pub, worker.replay, PrefixIndex(max_blocks=100), worker.snapshot, attach=bind)
+    following = asyncio.ensure_future(listener.run())
+    await eventually(lambda: listener.counters.disconnects >= 2)
+    assert not following.done()
+    following.cancel()
+    with suppress(asyncio.CancelledError):
+        await following
+    await worker.die()
+
+
+async def test_of_many_subscribers_only_so_many_fetch_at_once(context: zmq.asyncio.Context) -> None:
+    index, permits = PrefixIndex(max_blocks=100), asyncio.Semaphore(2)
+    workers = [RealWorker(context) for _ in range(6)]
+    at_once, most = 0, 0
+
+    async def fetch() -> Snapshot:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.02)
+        at_once -= 1
+        return Snapshot(1, -1, 16, [])
+
+    tasks = []
+    for number, worker in enumerate(workers):
+        listener = Subscriber(f"w{number}", worker.pub, None, index, fetch, permits=permits)
+        tasks.append(asyncio.ensure_future(listener.run()))
+    await eventually(lambda: all(index.synced(f"w{number}") for number in range(6)))
+    assert most == 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for worker in workers:
+        await worker.die()
 
 
 async def test_a_worker_that_comes_back_elsewhere_is_followed_by_a_new_subscriber(context: zmq.asyncio.Context) -> None:

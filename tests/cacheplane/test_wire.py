@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cacheplane import wire
+from cacheplane.content import decode_engine_batch
 from cacheplane.wire import (
     AllBlocksCleared,
     Batch,
@@ -39,9 +40,10 @@ RECORDED = ["stored", "children", "salted", "cleared", "evicted"]
 hashes = st.lists(st.binary(min_size=1, max_size=64), max_size=5)
 parents = st.none() | st.binary(min_size=1, max_size=64)
 tiers = st.sampled_from(Tier)
+groups = st.none() | st.integers(0, 3)
 events = st.one_of(
-    st.builds(BlockStored, hashes, parents, st.integers(0, 1 << 20), tiers),
-    st.builds(BlockRemoved, hashes, tiers, st.none() | st.text(max_size=20)),
+    st.builds(BlockStored, hashes, parents, st.integers(0, 1 << 20), tiers, groups),
+    st.builds(BlockRemoved, hashes, tiers, st.none() | st.text(max_size=20), groups),
     st.just(AllBlocksCleared()),
 )
 batches = st.builds(
@@ -76,14 +78,14 @@ def test_a_recorded_prompt_is_one_chain_from_its_root() -> None:
     batch = decode_batch(message.payload)
     assert (batch.dp_rank, batch.epoch, batch.skipped) == (0, None, 0)
     names = (11745398329136607454, 15090595034017647695, 2713814466240255474, 7898186800963518836)
-    assert batch.events == [BlockStored([key(name) for name in names], None, 32, Tier.DEVICE)]
+    assert batch.events == [BlockStored([key(name) for name in names], None, 32, Tier.DEVICE, 0)]
 
 
 def test_recorded_decode_blocks_name_their_parents() -> None:
     batch = decode_batch(recorded("children").payload)
     assert batch.events == [
-        BlockStored([key(356675840772540870)], key(18244980957052697546), 32),
-        BlockStored([key(14656746727145568069)], key(16274661518172575084), 32),
+        BlockStored([key(356675840772540870)], key(18244980957052697546), 32, Tier.DEVICE, 0),
+        BlockStored([key(14656746727145568069)], key(16274661518172575084), 32, Tier.DEVICE, 0),
     ]
 
 
@@ -101,6 +103,28 @@ def test_a_recorded_salt_and_recorded_tokens_are_not_kept() -> None:
     payload = recorded("salted").payload
     assert b"tenantA" in payload
     assert "tenantA" not in repr(decode_batch(payload))
+
+
+def test_content_is_read_when_asked_for_and_never_shown() -> None:
+    (event,) = decode_engine_batch(recorded("salted").payload).events
+    assert isinstance(event, BlockStored)
+    assert event.content is not None
+    assert (len(event.hashes), event.block_size, len(event.content.tokens)) == (2, 128, 256)
+    assert event.content.extra == [["tenantA"], None]
+    assert repr(event).count("Content(...)") == 1
+
+
+@pytest.mark.parametrize("tokens", [[-1], [2**32], ["7"], "text", [[1, 2]]])
+def test_content_that_is_no_token_ids_is_left_out(tokens: Any) -> None:
+    event = {"type": "BlockStored", "block_hashes": [5], "block_size": 1, "token_ids": tokens}
+    (decoded,) = decode_engine_batch(pack([1.5, [event], None])).events
+    assert decoded == BlockStored([key(5)], None, 1)
+
+
+@pytest.mark.parametrize("kind", ["sliding_window", "chunked_local_attention", "mamba"])
+def test_blocks_that_are_no_whole_prefix_are_left_out(kind: str) -> None:
+    event = {"type": "BlockStored", "block_hashes": [5], "block_size": 1, "group_idx": 1, "kv_cache_spec_kind": kind}
+    assert decode_batch(pack([1.5, [event], None])) == Batch(1.5, [], skipped=1)
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -147,9 +171,16 @@ def test_our_own_batch_is_written_as_promised() -> None:
         ),
         (
             ["BlockStored", [5], None, [[1, 2]], 1, None, "CPU_TIER1", "lora", [["salt"]], 0, "full_attention"],
-            {"type": "BlockStored", "block_hashes": [5], "block_size": 1, "medium": "CPU", "extra_keys": [["salt"]]},
+            {
+                "type": "BlockStored",
+                "block_hashes": [5],
+                "block_size": 1,
+                "medium": "CPU",
+                "extra_keys": [["salt"]],
+                "group_idx": 0,
+            },
         ),
-        (["BlockRemoved", [5]], {"type": "BlockRemoved", "block_hashes": [5], "group_idx": 0}),
+        (["BlockRemoved", [5], None, 2], {"type": "BlockRemoved", "block_hashes": [5], "group_idx": 2}),
         (["BlockRemoved", [5], "DISK"], {"type": "BlockRemoved", "block_hashes": [5], "medium": "NVME"}),
         (["AllBlocksCleared"], {"type": "AllBlocksCleared"}),
     ],
