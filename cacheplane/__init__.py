@@ -3,7 +3,7 @@
 owns            cache identity, the event wire, stream recovery, the prefix index, fleet state, placement
 does not own    HTTP, tenants and keys, tensors, prompts
 front door      Namespace, BlockChain (identity); Batch, Snapshot and their codecs (wire);
-                Subscriber, PrefixIndex, Fleet, Placement
+                Subscriber, PrefixIndex, Fleet, Placement; Translation, Ranks, Poller for engines that are not ours
 
 | file        | noun                                                                            |
 |-------------|---------------------------------------------------------------------------------|
@@ -11,6 +11,11 @@ front door      Namespace, BlockChain (identity); Batch, Snapshot and their code
 | wire        | Batch, Snapshot, Message: what workers say, from any engine, in one normal form |
 | stream      | StreamState: pure recovery from loss, duplication, reordering, restarts         |
 | subscriber  | Subscriber: one worker's sockets, following the stream into the index           |
+| content     | decode_engine_batch: the wire with what an engine's blocks hold                 |
+| salts       | EngineSalts: what engines are given for a namespace, and the way back           |
+| translation | Translation: an engine's blocks under our names, between stream and index       |
+| ranks       | Ranks: data-parallel ranks of one engine, each a holder of its own              |
+| tensorrt    | Poller: TensorRT-LLM's events, fetched as JSON                                  |
 | index       | PrefixIndex: confirmed blocks by worker and tier                                |
 | blocktable  | BlockTable: the columns of the index, found by the keys of a whole prompt       |
 | keytable    | KeyTable: a hash table over numpy arrays, from keys to rows                     |
@@ -38,15 +43,20 @@ front door      Namespace, BlockChain (identity); Batch, Snapshot and their code
 A worker imports `cacheplane.identity` and `cacheplane.wire` only.
 """
 
+from cacheplane.content import decode_engine_batch
 from cacheplane.cost import Cost
 from cacheplane.fleet import Fleet
 from cacheplane.identity import BLOCK_TOKENS, BlockChain, Namespace, Scope, Span, block_hash, derive_salt, pack_tokens
 from cacheplane.index import Overlap, PrefixIndex
 from cacheplane.parity import Parity
 from cacheplane.placement import Decision, NoWorkerError, Placement
+from cacheplane.ranks import Ranks
 from cacheplane.report import LoadReport
+from cacheplane.salts import EngineSalts
 from cacheplane.stream import Phase, StreamState
 from cacheplane.subscriber import Subscriber
+from cacheplane.tensorrt import Poller
+from cacheplane.translation import Translation
 from cacheplane.wire import Batch, Snapshot, Tier, WireError, decode_batch, decode_snapshot
 from cacheplane.worker import Worker, WorkerState
 
@@ -56,6 +66,7 @@ __all__ = [
     "BlockChain",
     "Cost",
     "Decision",
+    "EngineSalts",
     "Fleet",
     "LoadReport",
     "Namespace",
@@ -64,18 +75,22 @@ __all__ = [
     "Parity",
     "Phase",
     "Placement",
+    "Poller",
     "PrefixIndex",
+    "Ranks",
     "Scope",
     "Snapshot",
     "Span",
     "StreamState",
     "Subscriber",
     "Tier",
+    "Translation",
     "WireError",
     "Worker",
     "WorkerState",
     "block_hash",
     "decode_batch",
+    "decode_engine_batch",
     "decode_snapshot",
     "derive_salt",
     "pack_tokens",

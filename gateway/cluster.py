@@ -28,6 +28,7 @@ from gateway.workers import WorkerClient, WorkerSession
 
 RETRY = {"retry-after": "1"}
 UNREACHED = "unreached"
+SNAPSHOTS_AT_ONCE = 4  # of a fleet, so that joining it does not fill the memory and the wire
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +102,11 @@ class Cluster:
         self._placement = placement
         self._clock = clock
         self._models: dict[tuple[str, str], ServedModel] = {}
+        permits = asyncio.Semaphore(SNAPSHOTS_AT_ONCE)
         self._links = [
-            WorkerLink(session.client(url), fleet, index, departures, placement, self._prepare, heartbeat_seconds)
+            WorkerLink(
+                session.client(url), fleet, index, departures, placement, self._prepare, heartbeat_seconds, permits
+            )
             for url in urls
         ]
         self._tasks: list[asyncio.Task[None]] = []

@@ -33,6 +33,7 @@ class WorkerLink:
     placement    forgets a process that left; its parity guard has a word in whether the stream is believed
     prepare   called with what the worker serves before the fleet may choose it; raises ValueError for a model that
               cannot be rendered, which keeps the worker out and says so in `error`
+    permits   shared by all links, so that not all of them fetch a snapshot at once
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class WorkerLink:
         placement: Placement,
         prepare: Callable[[ModelInfo], Awaitable[None]],
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        permits: asyncio.Semaphore | None = None,
     ) -> None:
         self.client = client
         self.info: ModelInfo | None = None
@@ -58,6 +60,7 @@ class WorkerLink:
         self._distrusted_at = 0
         self._prepare = prepare
         self._heartbeat_seconds = heartbeat_seconds
+        self._permits = permits
         self._stream: asyncio.Task[None] | None = None
         self._log: FilteringBoundLogger = get_logger("link")
 
@@ -135,7 +138,9 @@ class WorkerLink:
         if (other := self._fleet.get(info.worker_id)) is not None:
             raise ValueError(f"its id {info.worker_id} is taken by {other.url}")
         self._fleet.join(Worker(id=info.worker_id, url=self.client.url, model=info.name, fingerprint=info.fingerprint))
-        self.subscriber = Subscriber(info.worker_id, load.pub, load.replay, self._departures, self.client.snapshot)
+        self.subscriber = Subscriber(
+            info.worker_id, load.pub, load.replay, self._departures, self.client.snapshot, permits=self._permits
+        )
         self._stream = asyncio.create_task(self.subscriber.run(), name=f"events-{info.worker_id}")
         self.info = info
         self._log.info("worker joined", worker=info.worker_id, url=self.client.url, model=info.name, epoch=info.epoch)
