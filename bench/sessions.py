@@ -58,16 +58,16 @@ async def _measure(flags: argparse.Namespace) -> dict[str, Any]:
     conditions = {"machine": machine(), "sessions": str(flags.sessions or "made up"), "count": flags.count}
     conditions |= {"concurrency": flags.concurrency, "max_tokens": flags.max_tokens, "workers": flags.workers}
     if flags.url:
-        return await _replay(flags.url, flags.key, flags) | {"conditions": conditions}
+        return await replay(flags.url, flags.key, flags) | {"conditions": conditions}
     results: dict[str, Any] = {}
     for placement in ("cost", "load-only"):
         _say(f"starting a stack with placement {placement}")
         with Stack(workers=flags.workers, placement=placement) as stack:
-            results[placement] = await _replay(stack.url, stack.keys["SALTWAY_KEY_ACME"], flags)
+            results[placement] = await replay(stack.url, stack.keys["SALTWAY_KEY_ACME"], flags)
     return {**results["cost"], "without_placement": results["load-only"], "conditions": conditions}
 
 
-async def _replay(url: str, key: str, flags: argparse.Namespace) -> dict[str, Any]:
+async def replay(url: str, key: str, flags: argparse.Namespace) -> dict[str, Any]:
     """Plays the sessions, `concurrency` at a time, and sums up."""
     turns: list[Turn] = []
     skipped: list[str] = []
@@ -143,8 +143,16 @@ def _figures(turns: list[Turn], seconds: float) -> dict[str, Any]:
         "hit_rate": round(sum(t.reply.cached for t in turns) / max(1, sum(t.reply.prompt for t in turns)), 4),
         "sessions": len({turn.session for turn in turns}),
         "turns": len(turns),
-        "workers_used": sorted({turn.reply.worker for turn in turns}),
+        "computed_tokens": _computed(turns),
         "seconds": round(seconds, 1),
+    }
+
+
+def _computed(turns: list[Turn]) -> dict[str, int]:
+    """Prompt tokens that each worker had to compute."""
+    return {
+        worker: sum(turn.reply.prompt - turn.reply.cached for turn in turns if turn.reply.worker == worker)
+        for worker in sorted({turn.reply.worker for turn in turns})
     }
 
 

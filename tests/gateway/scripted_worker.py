@@ -296,6 +296,10 @@ class ScriptedWorker:
             del self._blocks[digest]
         return gone
 
+    def forget(self) -> None:
+        """Lose every block, and say nothing of it."""
+        self._blocks.clear()
+
     @property
     def blocks(self) -> int:
         return len(self._blocks)

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+from cacheplane.breaker import TRIP_FAILURES
+from cacheplane.parity import ENOUGH
 from tests.gateway.scripted_worker import Script, ScriptedWorker
 from tests.gateway.stack import Stack, eventually, running
 
@@ -178,3 +180,45 @@ async def test_a_worker_that_hangs_lets_go_of_its_streams(monkeypatch: Any) -> N
         reply = await asking
         assert reply.status == 200
         assert reply.headers["x-saltway-worker"] != stuck.worker_id
+
+
+async def test_a_worker_whose_predictions_are_wrong_is_left_out_until_its_snapshot_is_taken_anew() -> None:
+    async with running() as stack:
+        worker = stack.workers[0]
+        await stack.post(BODY)
+        await stack.indexed("w0", len(worker.requests[0].tokens) // 16)
+        worker.forget()  # without a word to anybody
+        worker.default = Script(store=False)
+        reasons = [(await stack.post(BODY)).headers["x-saltway-cached-tokens"] for _ in range(ENOUGH)]
+        assert reasons == ["0"] * ENOUGH
+
+        async def believed_again() -> bool:
+            seen = await view(stack)
+            return bool(seen["parity_suspensions"] == 1 and seen["parity"] == "trusted" and seen["index_blocks"] == 0)
+
+        await eventually(believed_again)
+        assert (await stack.post(BODY)).headers["x-saltway-predicted-tokens"] == "0"
+        seen = await view(stack)
+        assert seen["decisions"]["events"] >= ENOUGH
+        text = await (await stack.get("/metrics", stack.keys.admin)).text()
+        assert 'saltway_worker_parity{state="trusted",worker="w0"} 1.0' in text
+
+
+async def test_a_worker_where_requests_keep_failing_though_it_reports_is_left_alone_and_then_tried() -> None:
+    async with running() as stack:
+        worker = stack.workers[0]
+        worker.scripts.extend(Script(drop_after=-1) for _ in range(TRIP_FAILURES))
+        for _ in range(TRIP_FAILURES):
+            await eventually(lambda: _serving(stack))
+            assert (await stack.post(BODY)).status == 502
+        await state_is(stack, "tripped")
+        assert (await view(stack))["circuit"] == "open"
+        assert (await stack.post(BODY)).status == 503
+        await state_is(stack, "probing")
+        assert (await stack.post(BODY)).status == 200
+        seen = await view(stack)
+        assert (seen["state"], seen["circuit"], seen["failed_requests"]) == ("ready", "closed", TRIP_FAILURES)
+
+
+async def _serving(stack: Stack) -> bool:
+    return (await stack.get("/ready")).status == 200
