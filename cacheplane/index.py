@@ -126,8 +126,10 @@ class PrefixIndex:
     def _store(self, worker_id: str, event: BlockStored) -> None:
         if event.tier not in _TIERS or not event.hashes:
             return
-        parent = None if event.parent is None else _keys([event.parent])
-        for piece in _pieces(_distinct(_keys(event.hashes))):
+        above = [] if event.parent is None else [event.parent]
+        keys = _keys([*above, *event.hashes])
+        parent = keys[:1] if above else None
+        for piece in _pieces(_distinct(keys[len(above) :])):
             self._store_piece(worker_id, event.tier, piece, parent)
             parent = piece[-1:]
 

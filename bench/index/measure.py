@@ -121,7 +121,7 @@ class Churn:
 
 def churn(fleet: SyntheticFleet, index: PrefixIndex, events: int) -> Churn:
     """Sessions end and others begin until so many blocks were stored or removed; the fleet stays as large as it was."""
-    alive, number, done, early, rates, longest = list(fleet.sessions), len(fleet.sessions), 0, 0, [], 0.0
+    alive, number, done, early, rates, longest = fleet.sessions, len(fleet.sessions), 0, 0, list[float](), 0.0
     while done < events:
         old = alive[number % len(alive)]
         new = alive[number % len(alive)] = fleet.session(number)
