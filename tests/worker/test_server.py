@@ -250,6 +250,17 @@ async def test_a_worker_that_is_not_ready_takes_nothing(live: LiveWorker, client
     live.process._service.state = "ready"
 
 
+async def test_a_worker_over_pages_has_the_context_that_its_blocks_allow_and_serves_hits(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    with LiveWorker(tiny_path, tmp_path, "--kv-layout", "paged", "--blocks", "20") as live:
+        async with Client(live.url) as client:
+            assert live.process._service.info.context_length == 20 * 16
+            cold, warm = await client.generate(), await client.generate()
+            assert (cold.start.cached.device, warm.start.cached.device) == (0, 48)
+            assert warm.tokens() == cold.tokens()
+
+
 async def test_a_full_queue_is_refused_as_overloaded(tiny_path: Path, tmp_path: Path) -> None:
     with LiveWorker(tiny_path, tmp_path, "--slots", "1", "--max-waiting", "1") as live:
         async with Client(live.url) as client, client.stream(request_id="a"):
