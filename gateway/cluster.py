@@ -228,4 +228,4 @@ def _renderer(info: ModelInfo) -> Renderer:
     try:
         return Renderer(model)
     except Exception as error:  # the tokenizer library raises Exception itself
-        raise ValueError(f"its tokenizer or template cannot be used ({type(error).__name__})") from error
+        raise ValueError(f"its tokenizer or template cannot be used: {str(error)[:200]}") from error

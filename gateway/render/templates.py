@@ -72,6 +72,13 @@ class ChatTemplate:
             return False
 
     @property
+    def prints_messages(self) -> bool:
+        try:
+            return _PROBE[0]["content"] in self.render(_PROBE, None)
+        except BadRequestError:
+            return False
+
+    @property
     def generation_prompt(self) -> str:
         """What opens the assistant's turn; "" when the template does not simply append it."""
         with_it, without = self.render(_PROBE, None), self.render(_PROBE, None, generation=False)
@@ -89,10 +96,15 @@ def choose(source: str, special_tokens: list[str], **variables: Any) -> ChatTemp
     """The template for a model whose own is `source`.
 
     A model that is not of the ChatML family keeps its own template; if that ignores tools, requests with tools are
-    refused at rendering.
+    refused at rendering. ValueError for one that prints no messages, as a base model's missing template does: every
+    prompt would be the same.
     """
     own = ChatTemplate(OWN, source, **variables)
-    if own.prints_tools or not set(CHATML) <= set(special_tokens):
+    if not set(CHATML) <= set(special_tokens):
+        if not own.prints_messages:
+            raise ValueError("its chat template prints no messages; it may be a base model, which cannot chat")
+        return own
+    if own.prints_tools:
         return own
     return ChatTemplate(DECLARED, _DECLARED_FILE.read_text("utf-8"), default_system=own.default_system, **variables)
 

@@ -86,14 +86,14 @@ def test_unpacked_weights_are_multiplied_in_float32(rows: int, wide: int, narrow
 
 def test_a_matrix_of_several_strips_is_one_matrix() -> None:
     codes, weight = random_rows(0, 9000, 32)
-    assert_multiplies(UnpackedProduct(codes), torch.randn(3, 32), weight, 1e-6)
+    assert_multiplies(UnpackedProduct(codes), drawn(0, (3, 32))[0], weight, 1e-6)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 33])
 def test_activations_in_bfloat16_come_back_in_bfloat16(rows: int) -> None:
     groups, grouped = random_groups(1, 32, 64, 32)
     whole, rowwise = random_rows(1, 32, 64)
-    x = torch.randn(rows, 64).bfloat16()
+    x = drawn(rows, (rows, 64))[0].bfloat16()
     assert_multiplies(HalfProduct(grouped), x, grouped.half(), NARROW)
     assert_multiplies(Int4Product(groups), x, grouped, NARROW)
     assert_multiplies(Int8Product(whole), x, rowwise, NARROW)
@@ -102,8 +102,8 @@ def test_activations_in_bfloat16_come_back_in_bfloat16(rows: int) -> None:
 
 @pytest.mark.parametrize("kind", [FloatProduct, HalfProduct])
 def test_a_row_does_not_depend_on_its_neighbours(kind: type[FloatProduct] | type[HalfProduct]) -> None:
-    weight, x = 0.1 * torch.randn(96, 64), torch.randn(33, 64)
-    product = kind(weight)
+    weight, x = drawn(3, (96, 64), (33, 64))
+    product = kind(0.1 * weight)
     whole = product(x)
     for row in range(33):
         torch.testing.assert_close(product(x[row : row + 1])[0], whole[row], atol=1e-5, rtol=0)
@@ -111,7 +111,7 @@ def test_a_row_does_not_depend_on_its_neighbours(kind: type[FloatProduct] | type
 
 def test_a_row_of_coded_weights_is_bitwise_the_same_beside_others() -> None:
     products: list[Product] = [Int4Product(random_groups(2, 96, 64, 32)[0]), Int8Product(random_rows(2, 96, 64)[0])]
-    x = torch.randn(33, 64)
+    (x,) = drawn(4, (33, 64))
     for product in products:
         whole = product(x)
         assert all(torch.equal(product(x[row : row + 1])[0], whole[row]) for row in range(33))
@@ -119,7 +119,7 @@ def test_a_row_of_coded_weights_is_bitwise_the_same_beside_others() -> None:
 
 @pytest.mark.parametrize("kind", [FloatProduct, HalfProduct])
 def test_a_view_with_strides_is_packed_like_its_copy(kind: type[FloatProduct] | type[HalfProduct]) -> None:
-    weight, x = torch.randn(64, 48), torch.randn(5, 64)
+    weight, x = drawn(5, (64, 48), (5, 64))
     assert torch.equal(kind(weight.T)(x), kind(weight.T.contiguous())(x))
 
 

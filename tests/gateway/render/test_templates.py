@@ -109,6 +109,11 @@ def test_a_template_that_does_not_compile_is_the_operators_error() -> None:
         ChatTemplate("t", "{% if %}")
 
 
+def test_a_model_that_cannot_print_a_message_is_the_operators_error() -> None:
+    with pytest.raises(ValueError, match="prints no messages"):
+        choose("", ["<s>"])
+
+
 def test_tojson_is_as_models_were_trained_on() -> None:
     template = ChatTemplate("t", "{{ tools | tojson }}|{{ tools | tojson(indent=1) }}")
     assert (
