@@ -110,7 +110,10 @@ class Dispatcher:
             async with opening as stream:
                 await attempt.follow(stream, relay)
         except WorkerRefusedError as refused:
-            raise from_worker(refused.refusal.code, refused.refusal.message, refused.refusal.param) from None
+            refusal = refused.refusal
+            # The grammar that a worker refuses was made of a field that the client knows.
+            param = call.request.response_format.at if refusal.param == "grammar" else refusal.param
+            raise from_worker(refusal.code, refusal.message, param) from None
         finally:
             exchange.watch.resume()
             self._placement.finished(decision, attempt.delivered)

@@ -8,8 +8,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.chat.messages import EMPTY_PARAMETERS, Tool
+from llguidance import LLMatcher, LLParserLimits, regex_to_lark
+
+from gateway.chat.messages import EMPTY_PARAMETERS, ResponseFormat, Tool
 from gateway.chat.request import ChatRequest
+from gateway.errors import BadRequestError
 from gateway.schemas.bounds import Bounds
 from gateway.schemas.gate import SchemaGate, json_object
 from gateway.schemas.limits import SchemaError
@@ -31,18 +34,18 @@ def constraint_for(
     Raises SchemaError (400) naming the keyword. CPU bound for new schemas: call it off the event loop.
     """
     bounds = (bounds or Bounds()).within(request.max_tokens)
-    answer = _answer_schema(request, gate, bounds, partition)
+    answer = _answer("answer" if request.may_call else "start", request, gate, bounds, partition)
     arguments = {
         tool.name: _arguments_schema(tool, index, gate, bounds, partition) for index, tool in enumerate(request.tools)
     }
     if not request.may_call:
-        return None if answer is None else f"start: %json {answer}\n"
+        return answer
     single = request.tool_choice.mode == "named" or not request.parallel_tool_calls
     calls = _calls(request.callable_tools, arguments, 1 if single else bounds.calls)
     if request.tool_choice.mode != "auto":
         return f"start: {_literal(OPEN)} calls\n" + calls
     if answer is not None:
-        return f"start: answer | {_literal(OPEN)} calls\nanswer: %json {answer}\n" + calls
+        return f"start: answer | {_literal(OPEN)} calls\n{answer}" + calls
     return _FREE_TEXT + calls
 
 
@@ -72,17 +75,41 @@ def _calls(tools: Sequence[Tool], arguments: dict[str, str], most: int) -> str:
 
 def _literal(text: str) -> str:
     """A Lark string; its escapes are JSON's."""
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
 
 
-def _answer_schema(request: ChatRequest, gate: SchemaGate, bounds: Bounds, partition: str) -> str | None:
+def _answer(rule: str, request: ChatRequest, gate: SchemaGate, bounds: Bounds, partition: str) -> str | None:
+    """The rule of a text answer, under this name, and what it needs; None when any text will do."""
     wanted = request.response_format
-    if wanted.type == "json_object":
-        return json_object(bounds)
-    if wanted.json_schema is None:
-        return None
-    at = "response_format.json_schema.schema"
-    return gate.admit(wanted.json_schema, at, strict=wanted.strict, bounds=bounds, partition=partition)
+    match wanted.type:
+        case "json_object":
+            return f"{rule}: %json {json_object(bounds)}\n"
+        case "json_schema":
+            assert wanted.json_schema is not None
+            schema = gate.admit(wanted.json_schema, wanted.at, strict=wanted.strict, bounds=bounds, partition=partition)
+            return f"{rule}: %json {schema}\n"
+        case "choice":
+            return f"{rule}: {' | '.join(map(_literal, wanted.choices))}\n"
+        case "regex":
+            return f"{rule}: PATTERN\nPATTERN: /{_pattern(wanted)}/\n"
+        case "grammar" if request.may_call:
+            message = "A grammar cannot be combined with tools that may be called."
+            raise BadRequestError(message, param=wanted.at, code="unsupported")
+        case "grammar":
+            return wanted.text
+    return None
+
+
+def _pattern(wanted: ResponseFormat) -> str:
+    r"""The expression as Lark takes it between slashes; \d is an ASCII digit."""
+    spelled: str = regex_to_lark(wanted.text)
+    failed, _ = LLMatcher.validate_grammar_with_warnings(
+        LLMatcher.grammar_from_lark(f"start: P\nP: /{spelled}/\n"), limits=LLParserLimits(verbose_errors=False)
+    )
+    if failed:
+        message = "This expression cannot be enforced: it is not valid, looks around or back, or is too complex."
+        raise BadRequestError(message, param=wanted.at, code="invalid_grammar")
+    return spelled
 
 
 def _arguments_schema(tool: Tool, index: int, gate: SchemaGate, bounds: Bounds, partition: str) -> str:

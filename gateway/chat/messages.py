@@ -62,12 +62,21 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """The shape that a text answer must have. `json_schema` is set for that type only."""
+    """The shape that a text answer must have.
 
-    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema   for that type only
+    text          the regular expression, or the grammar in llguidance's Lark dialect
+    choices       the texts of which the answer is one
+    at            the field of the request that says it
+    """
+
+    type: Literal["text", "json_object", "json_schema", "regex", "choice", "grammar"] = "text"
     name: str | None = None
     json_schema: dict[str, Any] | None = None
     strict: bool = False
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    at: str = "response_format"
 
 
 class StreamOptions(msgspec.Struct, frozen=True):

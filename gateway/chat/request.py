@@ -8,7 +8,8 @@ from gateway.chat import wire
 from gateway.chat.body import decode
 from gateway.chat.caching import CacheOptions, parse_cache
 from gateway.chat.messages import Message, ResponseFormat, StreamOptions, Tool, ToolChoice
-from gateway.chat.tooling import parse_choice, parse_format, parse_tools
+from gateway.chat.structured import parse_shape
+from gateway.chat.tooling import parse_choice, parse_tools
 from gateway.chat.turns import parse_messages, short
 from gateway.errors import BadRequestError
 
@@ -79,7 +80,7 @@ def _request(raw: wire.Body, max_n: int) -> ChatRequest:
         tools=tools,
         tool_choice=parse_choice(raw.tool_choice, tools),
         parallel_tool_calls=raw.parallel_tool_calls is not False,
-        response_format=parse_format(raw.response_format),
+        response_format=parse_shape(raw),
         stream=raw.stream is True,
         stream_options=_stream_options(raw.stream_options),
         n=_within(raw.n, 1, 1, max_n, "n"),

@@ -75,6 +75,16 @@ class Format(msgspec.Struct):
     json_schema: SchemaSpec | None = None
 
 
+class Structured(msgspec.Struct):
+    """vLLM's extension: one of these."""
+
+    json: str | dict[str, Any] | None = None
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+
+
 class StreamSpec(msgspec.Struct):
     include_usage: bool | None = None
 
@@ -101,6 +111,11 @@ class Body(msgspec.Struct, kw_only=True):
     functions: list[msgspec.Raw] | None = None
     parallel_tool_calls: bool | None = None
     response_format: Format | None = None
+    structured_outputs: Structured | None = None
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
     modalities: list[str] | None = None
     stream: bool | None = None
     stream_options: StreamSpec | None = None

@@ -159,6 +159,50 @@ def test_the_largest_request_has_a_grammar() -> None:
     assert accepts(grammar(tools=tools), CALL_F.replace('"f"', '"f127"'))
 
 
+REGEX = {"structured_outputs": {"regex": r"\d{3}/[a-c]+\n?é"}}
+CHOICE = {"guided_choice": ["yes", 'no "thanks"', "🧂\n"]}
+LARK = {"structured_outputs": {"grammar": 'start: "the answer " NUMBER\nNUMBER: /[0-9]{1,3}/'}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "accepted", "refused"),
+    [
+        (REGEX, ["123/abc\né", "000/aé"], ["12/aé", "123aé", "", "123/aé!"]),
+        (CHOICE, ["yes", 'no "thanks"', "🧂\n"], ["", "no", "yes!", "🧂"]),
+        (LARK, ["the answer 42"], ["42", "the answer ", "the answer 1234"]),
+        ({"guided_json": F}, ['{"x": "1"}'], ["{}", "Hi"]),
+        ({"structured_outputs": {"json": json.dumps(F)}}, ['{"x": "1"}'], ["{}", "Hi"]),
+        ({"structured_outputs": {"json_object": True}}, ['{"x": 1}', "{}"], ["[]", "Hi"]),
+        (LARK | {"tools": TOOLS, "tool_choice": "none"}, ["the answer 42"], [CALL_G]),
+        (CHOICE | {"tools": TOOLS}, ["yes", CALL_G], ["Hi", "yes\n" + CALL_G]),
+        (REGEX | {"tools": TOOLS}, ["123/aé", CALL_F], ["Hi"]),
+    ],
+)
+def test_an_answer_has_the_shape_that_was_asked_for(
+    fields: dict[str, Any], accepted: list[str], refused: list[str]
+) -> None:
+    constraint = grammar(**fields)
+    assert [text for text in accepted if not accepts(constraint, text)] == []
+    assert [text for text in refused if accepts(constraint, text)] == []
+
+
+@pytest.mark.parametrize("regex", ["(", "(?=a)b", r"(a)\1", "[z-a]"])
+def test_an_expression_that_cannot_be_enforced_is_refused(regex: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        grammar(structured_outputs={"regex": regex})
+    assert (caught.value.status, caught.value.code, caught.value.param) == (
+        400,
+        "invalid_grammar",
+        "structured_outputs.regex",
+    )
+
+
+def test_a_grammar_stands_alone() -> None:
+    with pytest.raises(ApiError) as caught:
+        grammar(tools=TOOLS, **LARK)
+    assert (caught.value.status, caught.value.param) == (400, "structured_outputs.grammar")
+
+
 SMALL = Bounds(string=6, items=2, properties=2, key=3, depth=1, calls=3)
 RICH = {
     "type": "object",
