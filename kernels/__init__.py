@@ -25,6 +25,7 @@ from kernels.products import (
     UnpackedProduct,
 )
 from kernels.rotary import Rotary, rotate
+from kernels.tiles import TiledProduct
 
 __all__ = [
     "STORAGES",
@@ -40,6 +41,7 @@ __all__ = [
     "Rotary",
     "RowCodes",
     "Storage",
+    "TiledProduct",
     "UnpackedProduct",
     "causal_mask",
     "compute_dtype",

@@ -19,6 +19,7 @@ from worker.config import ConfigError, WorkerConfig, parse
 from worker.engine import Engine
 from worker.grammar import GrammarCompiler
 from worker.kv import KVLimits, KVMemory, Layout, PagedLayout, SlotLayout
+from worker.kv.tiled import TILE, TiledSlotLayout
 from worker.model import Model, fingerprint
 from worker.publisher import EventPublisher
 from worker.scheduler import Scheduler
@@ -90,9 +91,10 @@ class WorkerProcess:
 def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException], None]) -> Service:
     torch.set_num_threads(config.threads)
     weights, (dtype, storage) = open_weights(config.model), _precision(config)
-    vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length, storage)
+    tile = TILE if config.deterministic else None
+    vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length, storage, tile)
     layout = _layout(config, model)
-    mark = fingerprint(weights, dtype, storage)
+    mark = fingerprint(weights, dtype, storage, tile)
     memory = KVMemory(layout, _kv_limits(config, mark))
     drafts = 0 if config.speculation == "off" else config.draft_tokens
     speculator = Speculator(drafts, adaptive=config.speculation == "auto")
@@ -107,7 +109,8 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
 
 
 def _layout(config: WorkerConfig, model: Model) -> Layout:
-    layout = PagedLayout if config.kv_layout == "paged" else SlotLayout
+    slots = TiledSlotLayout if config.deterministic else SlotLayout
+    layout = PagedLayout if config.kv_layout == "paged" else slots
     return layout(
         model.kv_shape, slots=config.slots, context=model.context, blocks=config.blocks, block_size=config.block_size
     )

@@ -37,6 +37,7 @@ class WorkerConfig:
     max_waiting: int
     speculation: str
     draft_tokens: int
+    deterministic: bool
     log_level: str
 
 
@@ -57,6 +58,8 @@ def parse(arguments: list[str]) -> WorkerConfig:
     for name in ("host_mib", "disk_mib", "lease_blocks", "lease_host_blocks", "lease_disk_blocks"):
         if (getattr(flags, name) or 0) < 0:
             raise ConfigError(f"--{name.replace('_', '-')} must be 0 or more")
+    if flags.deterministic and flags.kv_layout == "paged":
+        raise ConfigError("--deterministic needs --kv-layout slots: attention over pages depends on the batch")
     if not 0 <= flags.offload_priority <= 100:
         raise ConfigError("--offload-priority must be from 0 to 100")
     return WorkerConfig(
@@ -85,6 +88,7 @@ def parse(arguments: list[str]) -> WorkerConfig:
         max_waiting=flags.max_waiting,
         speculation=flags.speculation,
         draft_tokens=flags.draft_tokens,
+        deterministic=flags.deterministic,
         log_level=flags.log_level,
     )
 
@@ -144,5 +148,8 @@ def _parser() -> argparse.ArgumentParser:
         help="draft tokens by looking up in prompt and reply what came next before: as far as it pays, always, never",
     )
     parser.add_argument("--draft-tokens", type=int, default=16, help="the most that one reply has in one step")
+    parser.add_argument(
+        "--deterministic", action="store_true", help="the same bits alone and in any batch, by slower products"
+    )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return parser

@@ -13,6 +13,7 @@ from kernels import (
     Product,
     ProductByRows,
     Storage,
+    TiledProduct,
     UnpackedProduct,
     in_groups,
     in_rows,
@@ -30,10 +31,12 @@ class Linears:
     storage   what matrices are kept as. int4 packs 4-bit blocks as the file has them, and quantises plain numbers
               itself; what the file keeps in other codes, and the head, stay as they are: coarser codes would cost
               quality. Beside its codes, int4 keeps each matrix in 16 bits for steps of many rows
+    tile      rows of every product in the deterministic mode; None for as many as there are
     """
 
-    def __init__(self, weights: Weights, dtype: torch.dtype, storage: Storage) -> None:
+    def __init__(self, weights: Weights, dtype: torch.dtype, storage: Storage, tile: int | None = None) -> None:
         self._weights = weights
+        self._tile = tile
         self._dtype = dtype
         self._storage = storage
         self._twice: dict[tuple[int, int], list[ProductByRows]] = {}
@@ -47,15 +50,18 @@ class Linears:
         weight = _joined([self._weights.tensor(f"{name}.weight") for name in names])
         added = [self._weights.tensor(f"{name}.bias").to(self._dtype) for name in names] if bias else []
         product = self._int4(names, weight) if self._storage == "int4" else self._product(weight)
-        return Linear(product, torch.cat(added) if added else None)
+        return Linear(self._tiled(product), torch.cat(added) if added else None)
 
     def head(self, name: str) -> Linear:
         """The projection onto the vocabulary."""
-        return Linear(self._product(self._weights.tensor(f"{name}.weight")))
+        return Linear(self._tiled(self._product(self._weights.tensor(f"{name}.weight"))))
 
     def settle(self) -> dict[tuple[int, int], int]:
         """Measures, after the last layer was made, up to how many rows the codes are faster; by shape of matrix."""
         return {shape: settle(products, shape[1], self._dtype) for shape, products in self._twice.items()}
+
+    def _tiled(self, product: Product) -> Product:
+        return product if self._tile is None else TiledProduct(product, self._tile)
 
     def _product(self, weight: Tensor) -> Product:
         if self._storage == "int8":

@@ -40,16 +40,22 @@ class Model:
     dtype     of activations and KV
     context   the longest sequence that it computes: the model's own limit, or less where the caller needs less
     storage   what matrices are kept as; None for the dtype itself
+    tile      rows of every product, for the deterministic mode; None for as many as there are
     errors    ModelError at load for a storage type that is not supported, with the tensor's name
     """
 
     def __init__(
-        self, weights: Weights, dtype: torch.dtype, context: int | None = None, storage: Storage | None = None
+        self,
+        weights: Weights,
+        dtype: torch.dtype,
+        context: int | None = None,
+        storage: Storage | None = None,
+        tile: int | None = None,
     ) -> None:
         self.config = config = weights.config
         self.dtype = dtype
         self.context = config.context if context is None else min(context, config.context)
-        linears = Linears(weights, dtype, storage or ("bfloat16" if dtype == torch.bfloat16 else "float32"))
+        linears = Linears(weights, dtype, storage or ("bfloat16" if dtype == torch.bfloat16 else "float32"), tile)
         self._embedding = weights.tensor("model.embed_tokens.weight").to(dtype)
         self._layers = [self._load_layer(weights, linears, index) for index in range(config.layers)]
         self._norm = RMSNorm(weights.tensor("model.norm.weight"), config.epsilon)
@@ -111,12 +117,12 @@ class Model:
         return RMSNorm(torch.cat(rows), self.config.epsilon)
 
 
-def fingerprint(weights: Weights, dtype: torch.dtype, storage: Storage = "float32") -> str:
+def fingerprint(weights: Weights, dtype: torch.dtype, storage: Storage = "float32", tile: int | None = None) -> str:
     """Names the KV that this model computes: equal fingerprints mean equal KV for equal tokens.
 
-    source   SHA-256 over the files, the dtype, the storage and the version of our KV format; 32 hex digits of it
+    source   SHA-256 over the files, the dtype, the storage, the tile and the version of our KV format; 32 hex digits
     """
-    digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/{storage}/".encode())
+    digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/{storage}/{tile or ''}".encode())
     for path in weights.files:
         digest.update(path.stat().st_size.to_bytes(8, "little"))
         with path.open("rb") as file:

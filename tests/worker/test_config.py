@@ -43,6 +43,7 @@ def test_the_defaults_are_those_of_one_worker_on_loopback(required: list[str]) -
         max_waiting=256,
         speculation="auto",
         draft_tokens=16,
+        deterministic=False,
         log_level="info",
     )
 
@@ -76,6 +77,12 @@ def test_every_flag_is_taken(required: list[str]) -> None:
     arguments = [part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     config = parse([*required, *arguments])
     assert {name: getattr(config, name) for name in flags} == flags
+
+
+def test_the_deterministic_mode_is_a_flag_alone(required: list[str]) -> None:
+    assert parse([*required, "--deterministic"]).deterministic
+    with pytest.raises(ConfigError, match="--deterministic needs --kv-layout slots"):
+        parse([*required, "--deterministic", "--kv-layout", "paged"])
 
 
 @pytest.mark.parametrize(
