@@ -161,7 +161,7 @@ def test_the_largest_request_has_a_grammar() -> None:
 
 REGEX = {"structured_outputs": {"regex": r"\d{3}/[a-c]+\n?é"}}
 CHOICE = {"guided_choice": ["yes", 'no "thanks"', "🧂\n"]}
-LARK = {"structured_outputs": {"grammar": 'start: "the answer " NUMBER\nNUMBER: /[0-9]{1,3}/'}}
+LARK: dict[str, Any] = {"structured_outputs": {"grammar": 'start: "the answer " NUMBER\nNUMBER: /[0-9]{1,3}/'}}
 
 
 @pytest.mark.parametrize(
