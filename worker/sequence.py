@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cacheplane.identity import Namespace, Span
 from worker.drafting import Drafter, Price
-from worker.grammar import Grammar, Landing, landing_room
+from worker.grammar import Grammar, GrammarLimitError, Landing, landing_room
 from worker.kv import Holding
 from worker.sampler import Logits, Sampler
 from worker.text import TextStream
@@ -159,9 +159,13 @@ class Sequence:
 
         WorkerError 400 when they cannot be this reply: the grammar forbids one, or there are more after its end.
         """
-        for count, token in enumerate(accepted.tokens, 1):
-            if not self._take(token, []) and (self.generated < count or count < len(accepted.tokens)):
-                raise WorkerError(400, "bad_request", "these tokens are not of this reply", "accepted")
+        try:
+            for count, token in enumerate(accepted.tokens, 1):
+                if not self._take(token, []) and (self.generated < count or count < len(accepted.tokens)):
+                    raise WorkerError(400, "bad_request", "these tokens are not of this reply", "accepted")
+        except GrammarLimitError:
+            message = "the grammar takes too long to follow"
+            raise WorkerError(400, "grammar_too_complex", message, "grammar") from None
         self.finished = "stop" if accepted.finished else self.finished
         self._silent = accepted.finished
         self.furthest = len(self.tokens)  # so that what another worker has generated is not charged here

@@ -1,5 +1,6 @@
 """A schema without what asserts nothing, so that what is left must be enforced or refused."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ _OPENAPI_TEXTS = ("byte", "binary", "password", "char", "commonmark", "html", "u
 ANNOTATION_FORMATS = frozenset((*_OPENAPI_NUMBERS, *_OPENAPI_TEXTS))
 """OpenAPI's own formats (its format registry): hints to a reader, not assertions of JSON Schema."""
 
+_UNSPELLABLE = re.compile("[\x00-\x07\x0b\x0e-\x1f]")
 _ANYTHING: tuple[Any, ...] = (True, {})
 _VACUOUS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "uniqueItems": lambda node: node["uniqueItems"] is False,
@@ -74,6 +76,8 @@ def _clean(node: Any, at: str, path: Path, strict: bool) -> Any:
 
 
 def _clean_value(keyword: str, value: Any, at: str, path: Path, strict: bool) -> Any:
+    if keyword in ("enum", "const") or keyword == "properties":
+        _refuse_unspellable(list(value) if keyword == "properties" and isinstance(value, dict) else value, at, path)
     if keyword in MAPS:
         if not isinstance(value, dict):
             raise SchemaError("Must be an object of schemas.", dotted(at, path), keyword)
@@ -88,6 +92,17 @@ def _clean_value(keyword: str, value: Any, at: str, path: Path, strict: bool) ->
         # Draft 4 wrote a boolean here; llguidance drops it without a word.
         raise SchemaError("Must be a number.", dotted(at, path), keyword)
     return value
+
+
+def _refuse_unspellable(value: Any, at: str, path: Path) -> None:
+    """A control character without a short escape: llguidance 1.9 drops it, and generates another text."""
+    if isinstance(value, str) and _UNSPELLABLE.search(value):
+        raise SchemaError("A text here has a control character that JSON has no letter for.", dotted(at, path))
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for inner in value:
+            _refuse_unspellable(inner, at, path)
 
 
 def _says_nothing(keyword: str, node: dict[str, Any], strict: bool) -> bool:

@@ -46,6 +46,7 @@ class TiledAttention:
                 queries[here] = q[at]
                 # Positions behind the row may hold anything: their weight is exactly 0.
                 mask = causal_mask(start, len(queries), keys.dtype, self._windows[layer])
-                mixed[at] = prefill_attention(queries, keys, values, mask)[here]
+                seen = start + len(queries)
+                mixed[at] = prefill_attention(queries, keys[..., :seen], values[:, :seen], mask)[here]
             done += row.count
         return mixed

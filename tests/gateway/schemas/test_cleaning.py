@@ -67,3 +67,21 @@ def test_what_is_no_schema_is_named(schema: dict[str, Any], param: str) -> None:
     with pytest.raises(SchemaError) as caught:
         clean(schema, "p", strict=True)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("schema", "param"),
+    [
+        ({"enum": ["a", "hello\x00there"]}, "at.enum"),
+        ({"properties": {"x": {"const": {"deep": ["\x1b[0m"]}}}}, "at.properties.x.const"),
+        ({"properties": {"bell\x07": {}}}, "at.properties"),
+    ],
+)
+def test_a_control_character_that_cannot_be_spelled_is_refused(schema: dict[str, Any], param: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        clean(schema, "at", strict=False)
+    assert caught.value.param == param
+
+
+def test_control_characters_with_an_escape_of_their_own_are_fine() -> None:
+    assert clean({"enum": ["\b\f\n\r\t"]}, "at", strict=False)
