@@ -52,9 +52,10 @@ def _fleet(workers: int, blocks: int, churned: int, peer: DynamoTree | None) -> 
     figures["hash_32k_ms"], hashed = measure.hashing(peer)
     if hashed is not None:
         figures["dynamo_hash_32k_ms"] = hashed
-    if churned:
-        figures["churn"] = asdict(measure.churn(fleet, index, churned))
     figures |= _untold(fleet, index, peer)
+    if churned:
+        measure.told_ours(index, fleet, [event for session in fleet.sessions for event in session.stored()])
+        figures["churn"] = asdict(measure.churn(fleet, index, churned))
     return figures
 
 
