@@ -62,19 +62,18 @@ def _fleet(workers: int, blocks: int, churned: int, peer: DynamoTree | None) -> 
 def _told(fleet: SyntheticFleet, index: PrefixIndex, peer: DynamoTree | None) -> dict[str, Any]:
     """Everything that the fleet holds is stored."""
     events = [event for session in fleet.sessions for event in session.stored()]
-    before = measure.resident()
     rate = measure.told_ours(index, fleet, events)
     figures = {
         "pairs": len(index),
         "stored_per_s": rate.per_second,
         "wire_stored_per_s": measure.wire_rate(fleet, events[:2_000]),
         "growth_stall_ms": rate.longest_ms,
-        "bytes_per_block": (measure.resident() - before) / fleet.blocks,
+        "bytes_per_block": rate.grown / fleet.blocks,
     }
     if peer is not None:
-        before = measure.resident()
-        figures["dynamo_stored_per_s"] = measure.told_theirs(peer, _on_device(events)).per_second
-        figures["dynamo_bytes_per_block"] = (measure.resident() - before) / fleet.blocks
+        theirs = measure.told_theirs(peer, _on_device(events))
+        figures["dynamo_stored_per_s"] = theirs.per_second
+        figures["dynamo_bytes_per_block"] = theirs.grown / fleet.blocks
     return figures
 
 

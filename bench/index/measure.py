@@ -1,6 +1,5 @@
 """The clock around the index, ours and the peer's in turns, so that a busy machine is busy for both."""
 
-import gc
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -22,10 +21,14 @@ HASHED_TOKENS = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Blocks per second of CPU in the median window, and the longest single event in milliseconds of CPU."""
+    """Blocks per second of CPU in the median window, the longest single event in milliseconds of CPU, memory.
+
+    grown   bytes by which the process grew; what is applied was made before
+    """
 
     per_second: float
     longest_ms: float
+    grown: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def _bound(apply: Callable[..., None], *arguments: object) -> Callable[[], None]
 
 
 def _rate(calls: Sequence[tuple[int, Callable[[], None]]]) -> Rate:
-    rates, longest = [], 0.0
+    rates, longest, before_all = [], 0.0, _resident()
     for first in range(0, len(calls), WINDOW):
         window = calls[first : first + WINDOW]
         started = time.process_time()
@@ -62,7 +65,7 @@ def _rate(calls: Sequence[tuple[int, Callable[[], None]]]) -> Rate:
             call()
             longest = max(longest, time.thread_time() - before)
         rates.append(sum(blocks for blocks, _ in window) / (time.process_time() - started))
-    return Rate(median(rates), 1000 * longest)
+    return Rate(median(rates), 1000 * longest, _resident() - before_all)
 
 
 def wire_rate(fleet: SyntheticFleet, events: Sequence[Told]) -> float:
@@ -76,8 +79,7 @@ def wire_rate(fleet: SyntheticFleet, events: Sequence[Told]) -> float:
     return _rate([(blocks, _bound(read, name, raw)) for name, blocks, raw in payloads]).per_second
 
 
-def resident() -> int:
-    gc.collect()
+def _resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
