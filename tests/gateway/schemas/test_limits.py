@@ -36,6 +36,37 @@ def test_a_schema_past_a_bound_is_refused(schema: dict[str, Any]) -> None:
     assert (caught.value.status, caught.value.param) == (400, "tools[3].function.parameters")
 
 
+def pattern(number: int) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^(a|b)*a(a|b){{{number}}}$"}
+
+
+def chained(length: int) -> dict[str, Any]:
+    """Each definition adds its pattern to the next one's."""
+    links = {f"d{n}": pattern(n) | {"$ref": f"#/$defs/d{n + 1}"} for n in range(length)}
+    return {"$ref": "#/$defs/d0", "$defs": links | {f"d{length}": pattern(length)}}
+
+
+def alternating(depth: int) -> dict[str, Any]:
+    schema = pattern(0)
+    for number in range(1, depth):
+        schema = pattern(number) | {"anyOf": [schema]}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema", [{"allOf": [pattern(n) for n in range(20)]}, chained(20), alternating(20)], ids=["allOf", "$ref", "anyOf"]
+)
+def test_patterns_that_would_be_intersected_without_end_are_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(SchemaError) as caught:
+        measure(schema, "p")
+    assert caught.value.keyword == "pattern"
+
+
+def test_many_patterns_side_by_side_and_many_combined_subschemas_without_them_pass() -> None:
+    assert measure({"properties": {f"p{n}": pattern(n) for n in range(40)}}, "p")
+    assert measure({"allOf": [{"required": [f"p{n}"]} for n in range(40)]}, "p")
+
+
 def test_a_schema_at_the_bounds_passes() -> None:
     assert measure({"enum": list(range(MAX_ENUM))}, "p")
     assert measure(nested(MAX_DEPTH // 2 - 1), "p")
