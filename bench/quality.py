@@ -1,0 +1,121 @@
+"""What weights in fewer bits cost: perplexity, and distance to the model in float32, on a fixed text.
+
+    python -m bench.quality [--model smollm2] [--text FILE] [--tokens 2048] [--json]
+
+perplexity   exp of the mean negative log likelihood of each next token of the text
+kl           mean Kullback-Leibler divergence from the float32 model's next-token distribution, in nats
+same_top     share of positions at which both find the same token likeliest
+
+The text goes through the worker's own forward pass in windows of 256 tokens, each on its own. Where a matrix is kept
+twice (int4, int8), the codes multiply every row here, so that the figure is theirs and not that of the other packing.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+import worker.linears
+from bench.report import machine, save, table
+from gateway.up.model import find_model
+from kernels import ProductByRows, Storage, compute_dtype, multiplies_float16
+from worker.kv import SlotLayout
+from worker.model import Model
+from worker.rows import Row
+from worker.tokenizer import read_vocabulary
+from worker.weights import Weights, open_weights
+
+TEXT = Path(__file__).parent / "texts" / "mixed.txt"
+_WINDOW = 256
+
+
+def main() -> int:
+    flags = _flags()
+    weights = open_weights(find_model(flags.model).path)
+    tokenizer = Tokenizer.from_str(read_vocabulary(weights).json)
+    tokens = tokenizer.encode(flags.text.read_text("utf-8")).ids[: flags.tokens]
+    figures = {"tokens": len(tokens), "text": flags.text.name, "weights": measure(weights, tokens)}
+    figures |= {"model": flags.model, "torch": torch.__version__, "machine": machine()}
+    print(_as_text(figures), file=sys.stderr if flags.json else sys.stdout)
+    print(f"saved as {save('quality', figures)}", file=sys.stderr)
+    if flags.json:
+        print(json.dumps(figures))
+    return 0
+
+
+def measure(weights: Weights, tokens: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Figures by storage, those of float32 first."""
+    windows = [list(tokens[start : start + _WINDOW]) for start in range(0, len(tokens) - 1, _WINDOW)]
+    exact = Model(weights, torch.float32, _WINDOW)
+    truths = [_logprobs(exact, window) for window in windows]
+    found = {"float32": _compare(windows, truths, truths)}
+    for storage, dtype in _others():
+        model = Model(weights, dtype, _WINDOW, storage)
+        found[storage] = _compare(windows, truths, (_logprobs(model, window) for window in windows))
+    return found
+
+
+def _others() -> Iterator[tuple[Storage, torch.dtype]]:
+    """What this processor can multiply."""
+    if compute_dtype("auto") == torch.bfloat16:
+        yield "bfloat16", torch.bfloat16
+    if multiplies_float16():
+        yield "float16", torch.float32
+    yield "int8", torch.float32
+    yield "int4", torch.float32
+
+
+def _compare(windows: list[list[int]], truths: Iterable[Tensor], guesses: Iterable[Tensor]) -> dict[str, float]:
+    nll = divergence = 0.0
+    same = count = 0
+    for window, truth, guess in zip(windows, truths, guesses, strict=True):
+        nll -= float(guess[:-1].gather(1, torch.tensor(window[1:]).unsqueeze(1)).sum())
+        divergence += float((truth.exp() * (truth - guess)).sum())
+        same += int((truth.argmax(-1) == guess.argmax(-1)).sum())
+        count += len(window)
+    return {
+        "perplexity": round(math.exp(nll / (count - len(windows))), 3),
+        "kl": round(divergence / count, 6),
+        "same_top": round(same / count, 4),
+    }
+
+
+def _logprobs(model: Model, tokens: list[int]) -> Tensor:
+    """float32 [tokens, vocabulary]."""
+    layout = SlotLayout(model.kv_shape, slots=1, context=_WINDOW, blocks=1, block_size=16)
+    return model.forward(tokens, [Row(0, 0, len(tokens), wanted=len(tokens))], layout).log_softmax(-1)
+
+
+def _always_codes(products: Sequence[ProductByRows], _columns: int, _dtype: torch.dtype) -> int:
+    """In place of `settle`."""
+    for product in products:
+        product.most = _WINDOW
+    return _WINDOW
+
+
+def _as_text(figures: dict[str, Any]) -> str:
+    rows = [[name, *row.values()] for name, row in figures["weights"].items()]
+    return f"{figures['tokens']} tokens of {figures['text']}\n" + table(
+        ["weights", "perplexity", "KL", "same top"], rows
+    )
+
+
+def _flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.quality", description="Quality by quantization of weights.")
+    parser.add_argument("--model", default="smollm2", help="a model file, or `smollm2`")
+    parser.add_argument("--text", type=Path, default=TEXT)
+    parser.add_argument("--tokens", type=int, default=2048, help="of the text, from its start")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    worker.linears.settle = _always_codes  # type: ignore[attr-defined,assignment]
+    sys.exit(main())

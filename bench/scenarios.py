@@ -1,0 +1,95 @@
+"""What engines are timed at."""
+
+import asyncio
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from bench.agents import made_up, made_up_tools
+from bench.peers import Peer, Timed
+
+_TEXT = Path(__file__).parent / "texts" / "mixed.txt"
+_PROMPT = 64  # tokens of context that decoding starts from
+_REPLY = 96
+_TURNS = 10
+_ARGUMENTS = 48  # tokens that the arguments of one call may have
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "items": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"id": {"type": "integer"}, "note": {"type": "string", "maxLength": 24}},
+                "required": ["id", "note"],
+                "additionalProperties": False,
+            },
+            "minItems": 12,
+        }
+    },
+    "required": ["items"],
+    "additionalProperties": False,
+}
+
+
+class Scenarios:
+    """Prompts are pieces of a fixed text, each behind a number of its own, so that none begins as another did."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens = self._encode(_TEXT.read_text("utf-8"))
+        self._number = count()
+
+    async def decode_tps(self, peer: Peer, concurrency: int) -> float:
+        """From the last reply's first token to the first reply's last."""
+        prompts = [self._fresh(_PROMPT) for _ in range(concurrency)]
+        replies = await peer.together(prompts, _REPLY)
+        begin, end = max(reply.at[0] for reply in replies), min(reply.at[-1] for reply in replies)
+        return sum(begin < moment <= end for reply in replies for moment in reply.at) / (end - begin)
+
+    async def prefill_tps(self, peer: Peer, length: int) -> float:
+        return length / (await peer.generate(self._fresh(length), 1)).ttft
+
+    async def ttft_warm_ms(self, peer: Peer, length: int) -> float:
+        prefix = self._fresh(length)
+        await peer.generate(prefix, 1)
+        return 1000 * (await peer.generate([*prefix, *self._fresh(16)], 2)).ttft
+
+    async def agent_session_s(self, peer: Peer, sessions: int) -> float:
+        """The mean of the sessions."""
+        return sum(await asyncio.gather(*(self._session(peer) for _ in range(sessions)))) / sessions
+
+    async def constraint_ratio(self, peer: Peer, _size: int) -> float:
+        """Seconds per token behind the first."""
+        bound = await peer.generate(self._fresh(_PROMPT), 2 * _REPLY, _SCHEMA)
+        free = await peer.generate(self._fresh(_PROMPT), 2 * _REPLY)
+        return _per_token(bound, self._encode(bound.text)) / _per_token(free, free.at)
+
+    async def _session(self, peer: Peer) -> float:
+        """Seconds that the engine took: what a turn adds is the arguments that it wrote, a result and a question."""
+        tools, session = made_up_tools(20), made_up(next(self._number), turns=_TURNS)
+        system, *rest = session.messages
+        history, spent = f"{system['content']}\n{json.dumps(tools)}\n", 0.0
+        for turn in range(_TURNS):
+            history += f"user: {rest[3 * turn]['content']}\ncall: "
+            schema = tools[turn % len(tools)]["function"]["parameters"]
+            timed = await peer.generate(self._encode(history), _ARGUMENTS, schema)
+            spent += timed.seconds
+            history += f"{timed.text}\nresult: {rest[3 * turn + 2]['content']}\n"
+        return spent
+
+    def _fresh(self, length: int) -> list[int]:
+        number = next(self._number)
+        start = 97 * number % len(self._tokens)
+        text = self._tokens[start:] + self._tokens * (1 + length // len(self._tokens))
+        return [*self._encode(f"Part {number}.\n"), *text][:length]
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text).ids)
+
+
+def _per_token(reply: Timed, tokens: list[Any]) -> float:
+    return (reply.at[-1] - reply.at[0]) / (len(tokens) - 1)
