@@ -1,4 +1,4 @@
-"""Tensor operations of the model's forward pass, for the CPU in torch.
+"""Tensor operations of the model's forward pass, in torch: packed for the CPU, plain for any other device.
 
 owns            packed matrices and how each is multiplied, 4- and 8-bit codes, RMS norm, rotary embedding, attention
                 over slots and over blocks
@@ -16,6 +16,7 @@ from kernels.norm import RMSNorm
 from kernels.paged import paged_attention, visible_positions, write_blocks
 from kernels.precision import STORAGES, Storage, compute_dtype, multiplies_float16, storage_of
 from kernels.products import (
+    DenseProduct,
     FloatProduct,
     HalfProduct,
     Int4Product,
@@ -29,6 +30,7 @@ from kernels.tiles import TiledProduct
 
 __all__ = [
     "STORAGES",
+    "DenseProduct",
     "FloatProduct",
     "GroupCodes",
     "HalfProduct",

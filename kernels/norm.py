@@ -18,7 +18,7 @@ class RMSNorm:
         # x / rms = x √d / √(|x|² + d ε), so that one norm and one hypot are all that is taken of a row.
         size = weight.shape[-1]
         self._weight = weight.float() * math.sqrt(size)
-        self._floor = torch.tensor(math.sqrt(size * epsilon))
+        self._floor = torch.tensor(math.sqrt(size * epsilon), device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)

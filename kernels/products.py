@@ -31,6 +31,16 @@ class FloatProduct:
         return y
 
 
+class DenseProduct:
+    """The matrix as it is, on whatever device it lies: float32 or bfloat16, of which the activations must be too."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight = weight.contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return linear(x, self._weight)
+
+
 class HalfProduct:
     """float16 weights, widened as they are multiplied: float32 activations and sums, by FBGEMM.
 

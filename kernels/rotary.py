@@ -12,18 +12,24 @@ class Rotary:
     frequencies   radians per position of each pair, head_dim / 2 of them
     positions     how many positions the table covers
     amplitude     what cosines and sines are multiplied by
+    device        where the table is kept; it is made on the CPU, in float64
     source        Su et al., 2021, in the half-split form of Llama's published weights
     """
 
     def __init__(
-        self, frequencies: Sequence[float], positions: int, dtype: torch.dtype, amplitude: float = 1.0
+        self,
+        frequencies: Sequence[float],
+        positions: int,
+        dtype: torch.dtype,
+        amplitude: float = 1.0,
+        device: torch.device | None = None,
     ) -> None:
         angle = torch.outer(
             torch.arange(positions, dtype=torch.float64), torch.tensor(frequencies, dtype=torch.float64)
         )
         # Repeated for both halves, the sine negative for the first: then a rotation is two products and a sum.
-        self._cos = angle.cos().mul_(amplitude).repeat(1, 2).to(dtype)
-        self._sin = torch.cat((-angle.sin(), angle.sin()), dim=1).mul_(amplitude).to(dtype)
+        self._cos = angle.cos().mul_(amplitude).repeat(1, 2).to(device, dtype)
+        self._sin = torch.cat((-angle.sin(), angle.sin()), dim=1).mul_(amplitude).to(device, dtype)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Factors for int64 positions [rows], each [rows, 1, head_dim]; taken once per forward pass."""

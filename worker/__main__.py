@@ -16,9 +16,10 @@ import uvloop
 
 from kernels import Storage, compute_dtype, storage_of
 from worker.config import ConfigError, WorkerConfig, parse
+from worker.device import device_of
 from worker.engine import Engine
 from worker.grammar import GrammarCompiler
-from worker.kv import KVLimits, KVMemory, Layout, PagedLayout, SlotLayout
+from worker.kv import KVLimits, KVMemory, PagedLayout, SlotLayout
 from worker.kv.tiled import TILE, TiledSlotLayout
 from worker.model import Model, fingerprint
 from worker.publisher import EventPublisher
@@ -39,6 +40,9 @@ def main(arguments: list[str]) -> int:
     except (ConfigError, ModelError, OSError) as error:
         print(f"worker: {error}", file=sys.stderr)  # noqa: T201
         return 2
+    except torch.OutOfMemoryError:  # of CUDA; its own message is a page
+        print("worker: the device has no room for the model and its KV; lower --blocks", file=sys.stderr)  # noqa: T201
+        return 2
 
 
 class WorkerProcess:
@@ -54,8 +58,10 @@ class WorkerProcess:
         self._service, self._engine, self._publisher = service, service.engine, service.publisher
         self._memory = service.engine.memory
         self._app = WorkerApp(service)
-        info = service.info
-        self._log.info("loaded", model=info.name, dtype=info.kv_dtype, seconds=round(time.perf_counter() - began, 2))
+        info, device = service.info, str(self._memory.layout.device)
+        self._log.info(
+            "loaded", model=info.name, device=device, dtype=info.kv_dtype, seconds=round(time.perf_counter() - began, 2)
+        )
 
     async def run(self, config: WorkerConfig) -> None:
         """Serves until a signal, or until the engine has crashed."""
@@ -90,10 +96,19 @@ class WorkerProcess:
 
 def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException], None]) -> Service:
     torch.set_num_threads(config.threads)
-    weights, (dtype, storage) = open_weights(config.model), _precision(config)
+    device = device_of(config.device)
+    layout_class, (dtype, storage) = _layout_class(config, device), _precision(config, device)
+    weights = open_weights(config.model)
     tile = TILE if config.deterministic else None
-    vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length, storage, tile)
-    layout = _layout(config, model)
+    vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length, storage, tile, device)
+    layout = layout_class(
+        model.kv_shape,
+        slots=config.slots,
+        context=model.context,
+        blocks=config.blocks,
+        block_size=config.block_size,
+        device=device,
+    )
     mark = fingerprint(weights, dtype, storage, tile)
     memory = KVMemory(layout, _kv_limits(config, mark))
     drafts = 0 if config.speculation == "off" else config.draft_tokens
@@ -108,12 +123,14 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     return Service(info, engine, compiler, publisher, config.token)
 
 
-def _layout(config: WorkerConfig, model: Model) -> Layout:
-    slots = TiledSlotLayout if config.deterministic else SlotLayout
-    layout = PagedLayout if config.kv_layout == "paged" else slots
-    return layout(
-        model.kv_shape, slots=config.slots, context=model.context, blocks=config.blocks, block_size=config.block_size
-    )
+def _layout_class(config: WorkerConfig, device: torch.device) -> type[SlotLayout] | type[PagedLayout]:
+    if device.type == "cpu":
+        slots = TiledSlotLayout if config.deterministic else SlotLayout
+        return PagedLayout if config.kv_layout == "paged" else slots
+    for flag, asked in (("--deterministic", config.deterministic), ("--kv-layout slots", config.kv_layout == "slots")):
+        if asked:
+            raise ConfigError(f"{flag} is for the CPU alone, and the model would compute on CUDA; add --device cpu")
+    return PagedLayout
 
 
 def _kv_limits(config: WorkerConfig, mark: str) -> KVLimits:
@@ -129,10 +146,10 @@ def _kv_limits(config: WorkerConfig, mark: str) -> KVLimits:
     )
 
 
-def _precision(config: WorkerConfig) -> tuple[torch.dtype, Storage]:
+def _precision(config: WorkerConfig, device: torch.device) -> tuple[torch.dtype, Storage]:
     try:
-        dtype = compute_dtype(config.dtype)
-        return dtype, storage_of(config.weights, dtype)
+        dtype = compute_dtype(config.dtype, device)
+        return dtype, storage_of(config.weights, dtype, device)
     except ValueError as error:
         raise ConfigError(f"--{error}") from None
 

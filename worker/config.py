@@ -19,6 +19,7 @@ class WorkerConfig:
     name: str
     worker_id: str
     threads: int
+    device: str
     dtype: str
     weights: str
     context_length: int
@@ -70,6 +71,7 @@ def parse(arguments: list[str]) -> WorkerConfig:
         name=flags.name,
         worker_id=flags.worker_id,
         threads=flags.threads,
+        device=flags.device,
         dtype=flags.dtype,
         weights=flags.weights,
         context_length=flags.context_length,
@@ -112,6 +114,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", default="smollm2", help="the model's name at the gateway")
     parser.add_argument("--worker-id", default="w0")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where it computes; auto is CUDA where there is one",
+    )
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.add_argument(
         "--weights",
@@ -128,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
         "--kv-layout",
         choices=("auto", "slots", "paged"),
         default="auto",
-        help="where running sequences have their KV: slots of their own, paged in the blocks; auto is slots on a CPU",
+        help="where running sequences have their KV: slots of their own, or the blocks; auto is slots on a CPU",
     )
     parser.add_argument("--slots", type=int, default=8, help="sequences that run at once")
     parser.add_argument("--chunk-tokens", type=int, default=128, help="tokens computed in one step")

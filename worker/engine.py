@@ -105,11 +105,13 @@ class Engine:
         began = time.perf_counter()
         for _ in range(2):
             self._model.forward([0] * tokens, [Row(slot, 0, tokens)], self.memory.layout)
+        self._model.wait()
         self._set_prefill_rate(2 * tokens / (time.perf_counter() - began))
         times = self._scheduler.speculator.times
         for count in (1, _WARM_UP_DRAFT):
             began = time.perf_counter()
             self._model.forward([0] * count, [Row(slot, tokens - count, count, count)], self.memory.layout)
+            self._model.wait()
             times.observe(1, int(count > 1), count - 1, time.perf_counter() - began)
         self.counters.decode_step_ms = times.plain(1) * 1000
         self.memory.close(holding)
@@ -232,6 +234,7 @@ class Engine:
     def _compute(self, batch: Batch) -> None:
         began = time.perf_counter()
         logits = self._model.forward(batch.tokens, batch.rows, self.memory.layout).cpu().numpy()
+        self._model.wait()  # without logits nothing has waited yet, and the time of this step would be the next one's
         self._scheduler.computed(batch)
         done = 0
         for sequence, row, drafts in zip(batch.sequences, batch.rows, batch.drafts, strict=True):

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from kernels import (
+    DenseProduct,
     FloatProduct,
     GroupCodes,
     HalfProduct,
@@ -20,6 +21,7 @@ from kernels import (
     multiplies_float16,
     settle,
 )
+from worker.kv.layout import CPU
 from worker.weights import QuantBlocks, Weights
 
 _GROUP = 32  # values that share a scale and a minimum, in the file and in the kernel
@@ -32,10 +34,19 @@ class Linears:
               itself; what the file keeps in other codes, and the head, stay as they are: coarser codes would cost
               quality. Beside its codes, int4 keeps each matrix in 16 bits for steps of many rows
     tile      rows of every product in the deterministic mode; None for as many as there are
+    device    where the layers compute. Packed matrices are the CPU's; on any other device they are of the dtype itself
     """
 
-    def __init__(self, weights: Weights, dtype: torch.dtype, storage: Storage, tile: int | None = None) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        dtype: torch.dtype,
+        storage: Storage,
+        tile: int | None = None,
+        device: torch.device = CPU,
+    ) -> None:
         self._weights = weights
+        self._device = device
         self._tile = tile
         self._dtype = dtype
         self._storage = storage
@@ -48,7 +59,7 @@ class Linears:
         bias    whether the projections have one each
         """
         weight = _joined([self._weights.tensor(f"{name}.weight") for name in names])
-        added = [self._weights.tensor(f"{name}.bias").to(self._dtype) for name in names] if bias else []
+        added = [self._weights.tensor(f"{name}.bias").to(self._device, self._dtype) for name in names] if bias else []
         product = self._int4(names, weight) if self._storage == "int4" else self._product(weight)
         return Linear(self._tiled(product), torch.cat(added) if added else None)
 
@@ -64,6 +75,8 @@ class Linears:
         return product if self._tile is None else TiledProduct(product, self._tile)
 
     def _product(self, weight: Tensor) -> Product:
+        if self._device.type != "cpu":
+            return DenseProduct(weight.to(self._device, self._dtype))
         if self._storage == "int8":
             return self._int8(weight)
         halves = self._storage == "float16" or (self._storage == "int4" and self._dtype == torch.float32)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, silu
 
 from kernels import Linear, RMSNorm, Rotary, Storage, rotate
-from worker.kv.layout import Layout
+from worker.kv.layout import CPU, Layout
 from worker.kv.shape import KVShape
 from worker.linears import Linears
 from worker.rows import Row, positions_of, wanted_of
@@ -41,6 +41,8 @@ class Model:
     context   the longest sequence that it computes: the model's own limit, or less where the caller needs less
     storage   what matrices are kept as; None for the dtype itself
     tile      rows of every product, for the deterministic mode; None for as many as there are
+    device    where weights and KV are and the pass is computed. A layer's tensors go there as soon as they are read, so
+              that main memory holds no more than one layer of a model that computes elsewhere
     errors    ModelError at load for a storage type that is not supported, with the tensor's name
     """
 
@@ -51,17 +53,20 @@ class Model:
         context: int | None = None,
         storage: Storage | None = None,
         tile: int | None = None,
+        device: torch.device = CPU,
     ) -> None:
+        self.device = device
         self.config = config = weights.config
         self.dtype = dtype
         self.context = config.context if context is None else min(context, config.context)
-        linears = Linears(weights, dtype, storage or ("bfloat16" if dtype == torch.bfloat16 else "float32"), tile)
-        self._embedding = weights.tensor("model.embed_tokens.weight").to(dtype)
+        storage = storage or ("bfloat16" if dtype == torch.bfloat16 else "float32")
+        linears = Linears(weights, dtype, storage, tile, device)
+        self._embedding = weights.tensor("model.embed_tokens.weight").to(device, dtype)
         self._layers = [self._load_layer(weights, linears, index) for index in range(config.layers)]
-        self._norm = RMSNorm(weights.tensor("model.norm.weight"), config.epsilon)
+        self._norm = self._load_norm(weights.tensor("model.norm.weight"))
         self._head = linears.head("model.embed_tokens" if config.tied else "lm_head")
         linears.settle()
-        self._rotary = Rotary(config.rope.frequencies, self.context, dtype, config.rope.amplitude)
+        self._rotary = Rotary(config.rope.frequencies, self.context, dtype, config.rope.amplitude, device)
 
     @property
     def kv_shape(self) -> KVShape:
@@ -73,20 +78,26 @@ class Model:
 
         tokens    the rows' tokens, one row after another
         rows      rows of one token first
-        returns   float32 [wanted, vocabulary], row after row
+        returns   float32 [wanted, vocabulary] on the model's device, row after row; see `wait`
         """
         attention = layout.attention(rows, self.config.windows)
-        angles = self._rotary.at(positions_of(rows))
-        x = embedding(torch.tensor(tokens), self._embedding)
+        # All that comes from main memory is sent before the first layer: later it would wait for the layers before.
+        wanted = wanted_of(rows).to(self.device)
+        angles = self._rotary.at(positions_of(rows).to(self.device))
+        x = embedding(torch.tensor(tokens, device=self.device), self._embedding)
         for index, layer in enumerate(self._layers):
             q, k, v = self._project(layer, x, angles)
             x += layer.output(attention.attend(index, q, k, v).reshape(len(x), -1))
             gate, up = layer.gate_up(layer.ffn_norm(x)).chunk(2, dim=-1)
             x += layer.down(silu(gate).mul_(up))
-        wanted = wanted_of(rows)
         if not len(wanted):
             return x.new_empty(0, self.config.vocabulary, dtype=torch.float32)
         return self._head(self._norm(x[wanted])).float()
+
+    def wait(self) -> None:
+        """Returns when all that `forward` was called for is computed. CUDA computes after the call has returned."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
 
     def _project(self, layer: _Layer, x: Tensor, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the rows, [tokens, heads or kv heads, head_dim]."""
@@ -102,11 +113,11 @@ class Model:
         config, stem = self.config, f"model.layers.{index}"
         projections = [f"{stem}.self_attn.{name}_proj" for name in "qkv"]
         return _Layer(
-            attention_norm=RMSNorm(weights.tensor(f"{stem}.input_layernorm.weight"), config.epsilon),
+            attention_norm=self._load_norm(weights.tensor(f"{stem}.input_layernorm.weight")),
             qkv=linears(*projections, bias=config.qkv_bias),
             qk_norm=self._load_qk_norm(weights, f"{stem}.self_attn") if config.qk_norm else None,
             output=linears(f"{stem}.self_attn.o_proj", bias=config.output_bias),
-            ffn_norm=RMSNorm(weights.tensor(f"{stem}.post_attention_layernorm.weight"), config.epsilon),
+            ffn_norm=self._load_norm(weights.tensor(f"{stem}.post_attention_layernorm.weight")),
             gate_up=linears(f"{stem}.mlp.gate_proj", f"{stem}.mlp.up_proj", bias=config.mlp_bias),
             down=linears(f"{stem}.mlp.down_proj", bias=config.mlp_bias),
         )
@@ -114,7 +125,10 @@ class Model:
     def _load_qk_norm(self, weights: Weights, stem: str) -> RMSNorm:
         counts = {"q": self.config.heads, "k": self.config.kv_heads}
         rows = [weights.tensor(f"{stem}.{name}_norm.weight").expand(count, -1) for name, count in counts.items()]
-        return RMSNorm(torch.cat(rows), self.config.epsilon)
+        return self._load_norm(torch.cat(rows))
+
+    def _load_norm(self, weight: Tensor) -> RMSNorm:
+        return RMSNorm(weight.to(self.device), self.config.epsilon)
 
 
 def fingerprint(weights: Weights, dtype: torch.dtype, storage: Storage = "float32", tile: int | None = None) -> str:

@@ -11,6 +11,7 @@ def processor(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
 
 
 on = pytest.mark.parametrize
+CUDA = torch.device("cuda")
 
 
 def test_float32_can_always_be_chosen_and_auto_is_one_of_the_two() -> None:
@@ -71,3 +72,24 @@ def test_what_is_asked_for_by_name_is_what_one_gets() -> None:
 def test_what_the_processor_or_the_dtype_rules_out_is_refused(choice: str, dtype: torch.dtype, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         storage_of(choice, dtype)
+
+
+@on("processor", ["DEFAULT"], indirect=True)
+@pytest.mark.usefixtures("processor")
+def test_on_cuda_the_processor_does_not_matter() -> None:
+    assert compute_dtype("auto", CUDA) == compute_dtype("bfloat16", CUDA) == torch.bfloat16
+    assert compute_dtype("float32", CUDA) == torch.float32
+
+
+@on(("dtype", "storage"), [(torch.bfloat16, "bfloat16"), (torch.float32, "float32")])
+def test_on_cuda_matrices_are_of_the_dtype_itself(dtype: torch.dtype, storage: Storage) -> None:
+    assert storage_of("auto", dtype, CUDA) == storage_of(storage, dtype, CUDA) == storage
+    other = "float32" if storage == "bfloat16" else "bfloat16"
+    with pytest.raises(ValueError, match=f"{other} needs dtype {other}"):
+        storage_of(other, dtype, CUDA)
+
+
+@on("choice", ["float16", "int8", "int4"])
+def test_what_is_packed_for_the_cpu_is_refused_on_cuda(choice: str) -> None:
+    with pytest.raises(ValueError, match=f"weights {choice} is packed for the CPU alone"):
+        storage_of(choice, torch.bfloat16, CUDA)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kernels import (
+    DenseProduct,
     FloatProduct,
     GroupCodes,
     HalfProduct,
@@ -57,6 +58,13 @@ def assert_multiplies(product: Product, x: Tensor, weight: Tensor, tolerance: fl
 def test_float_weights_are_multiplied_in_their_own_dtype(rows: int, wide: int, narrow: int, seed: int) -> None:
     weight, x = drawn(seed, (wide, narrow), (rows, narrow))
     assert_multiplies(FloatProduct(weight), x, weight, 1e-6)
+
+
+@given(rows=sizes, wide=sizes, narrow=sizes, seed=seeds)
+def test_dense_weights_are_multiplied_in_their_own_dtype(rows: int, wide: int, narrow: int, seed: int) -> None:
+    weight, x = drawn(seed, (wide, narrow), (rows, narrow))
+    assert_multiplies(DenseProduct(weight), x, weight, 1e-6)
+    assert_multiplies(DenseProduct(weight.bfloat16()), x.bfloat16(), weight.bfloat16(), NARROW)
 
 
 @given(rows=sizes, wide=sizes, narrow=sizes, seed=seeds)

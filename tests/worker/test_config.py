@@ -25,6 +25,7 @@ def test_the_defaults_are_those_of_one_worker_on_loopback(required: list[str]) -
         name="smollm2",
         worker_id="w0",
         threads=2,
+        device="auto",
         dtype="auto",
         weights="auto",
         context_length=8192,
@@ -54,6 +55,7 @@ def test_every_flag_is_taken(required: list[str]) -> None:
         "name": "m",
         "worker_id": "w7",
         "threads": 3,
+        "device": "cuda",
         "dtype": "float32",
         "weights": "int4",
         "context_length": 512,
@@ -124,7 +126,14 @@ def test_a_short_token_is_refused_and_not_repeated(required: list[str], tmp_path
 
 @pytest.mark.parametrize(
     "flags",
-    [["--nonsense"], ["--dtype", "float16"], ["--weights", "int3"], ["--port", "http"], ["--log-level", "loud"]],
+    [
+        ["--nonsense"],
+        ["--dtype", "float16"],
+        ["--device", "tpu"],
+        ["--weights", "int3"],
+        ["--port", "http"],
+        ["--log-level", "loud"],
+    ],
 )
 def test_a_flag_that_is_none_ends_with_usage(
     required: list[str], flags: list[str], capsys: pytest.CaptureFixture[str]

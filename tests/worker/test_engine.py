@@ -353,6 +353,29 @@ def test_the_blocks_of_a_reply_are_published_before_its_end(rig: Rig) -> None:
     assert known[-1] == len(rig.memory.tree) == 4
 
 
+def test_a_step_is_measured_to_the_end_of_what_the_device_computes(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock by which a forward pass takes no time to start, and two seconds to wait for."""
+    seconds = 0.0
+
+    def wait() -> None:
+        nonlocal seconds
+        seconds += 2
+
+    rig = Rig(tiny_model, tiny_vocabulary, budget=32)
+    monkeypatch.setattr("worker.engine.time.perf_counter", lambda: seconds)
+    monkeypatch.setattr(tiny_model, "wait", wait)
+    rig.submit(ask(range(10, 110)))
+    assert rig.engine.step()
+    assert (rig.engine.counters.prefill_tps, rig.engine.counters.decode_step_ms) == (16, 0)
+    rig.run()
+    assert rig.engine.counters.decode_step_ms == 2000
+    warm = Rig(tiny_model, tiny_vocabulary).engine
+    warm.warm_up(tokens=64)
+    assert (warm.counters.prefill_tps, warm.counters.decode_step_ms) == (64, 2000)
+
+
 def test_warm_up_measures_and_leaves_nothing_behind(tiny_model: Model, tiny_vocabulary: Vocabulary, cold: Cold) -> None:
     rig = Rig(tiny_model, tiny_vocabulary, context=48)
     rig.engine.warm_up()

@@ -81,15 +81,15 @@ class CudaCopy:
 class CudaCopier:
     """A stream beside the computing one.
 
-    What comes in goes through a pinned buffer of one block, which is used again only when its copy has ended: a copy
-    from pageable memory would hold up the thread that asks for it, and a source of the caller's could be gone before
-    its bytes are.
+    What comes in from pinned memory, as the host tier's is, goes straight to the device. Anything else goes through a
+    pinned buffer of one block, which is used again only when its copy has ended: a copy from pageable memory would hold
+    up the computing too.
     """
 
     def __init__(self, device: torch.device, block: Block) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._staging = tuple(torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in block)
+        self._staging = _pinned_like(block)
 
     def start(self, copy: Callable[[], None]) -> Copy:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
@@ -101,13 +101,19 @@ class CudaCopier:
         computed = torch.cuda.current_stream(self._device).record_event()
 
         def bring(into: Block, source: Block) -> None:
-            copy_block(self._staging, source)
+            pinned = source if all(part.is_pinned() for part in source) else self._staging
+            if pinned is not source:
+                copy_block(pinned, source)
             with torch.cuda.stream(self._stream):
                 self._stream.wait_event(computed)
-                copy_block(into, self._staging)
+                copy_block(into, pinned)
                 self._stream.record_event().synchronize()
 
         return bring
+
+
+def _pinned_like(block: Block) -> Block:
+    return tuple(torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in block)
 
 
 def copier_for(device: torch.device, block: Block) -> Copier:
