@@ -6,6 +6,7 @@ from typing import Literal
 
 from cacheplane.attribution import Misses
 from cacheplane.placement import Decision
+from gateway.chat.outputs import Outputs
 from gateway.stopwatch import Stopwatch
 
 State = Literal["received", "queued", "prefill", "decoding", "done"]
@@ -18,13 +19,14 @@ def _now_ms() -> int:
 
 @dataclass(slots=True)
 class Exchange:
-    """Filled in as the request goes along its path. Counts are tokens, times are milliseconds; no text is kept.
+    """Filled in as the request goes along its path. Counts are tokens, times are milliseconds.
 
     predicted_tokens   cached tokens that placement expected on the chosen worker
     available_tokens   the most that any worker of the fleet held
     cached_tokens      what the worker says it reused, of any tier
     template           names system prompt and tools, for metrics; "" before the prompt is rendered
     decision           where the last attempt went, and why; None before the first
+    outputs            what was said under a schema, for the check at the end; the only text that an exchange holds
     misses             why the other prompt tokens were computed; None until the worker has begun
     """
 
@@ -40,6 +42,7 @@ class Exchange:
     worker_id: str = ""
     template: str = ""
     decision: Decision | None = None
+    outputs: Outputs | None = None
     misses: Misses | None = None
     attempts: int = 0
     resumed: int = 0

@@ -91,6 +91,9 @@ class Metrics:
         )
         self._retries = self._counter("retries", "Dispatches beyond a request's first.")
         self._resumed = self._counter("resumed", "Answers that another worker went on with after one had failed.")
+        self._checked = self._counter(
+            "checked_outputs", "Replies under a schema, judged once more: valid, violated.", "verdict"
+        )
         self._ttft = self._histogram("ttft", "From arrival to first token.", TTFT_SECONDS)
         self._overhead = self._histogram("overhead", "The gateway's own time before the headers.", OVERHEAD_SECONDS)
         Gauge("saltway_in_flight_requests", "Requests in flight.", registry=self.registry).set_function(in_flight)
@@ -127,6 +130,10 @@ class Metrics:
 
         if exchange.misses is not None:
             self._attributed(exchange, exchange.misses)
+
+    def checked(self, *, valid: bool) -> None:
+        """The outputs of a reply were judged by the schemas that they were made under."""
+        self._checked.labels("valid" if valid else "violated").inc()
 
     def _attributed(self, exchange: Exchange, misses: Misses) -> None:
         labels = self._labels.template(exchange.tenant_id, exchange.template)

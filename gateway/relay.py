@@ -69,6 +69,7 @@ class _Relay(Generic[Chat]):
     def _served(self) -> None:
         self._exchange.status = OK
         self._exchange.finish_reason = self._chat.finish_reasons[0]
+        self._exchange.outputs = self._chat.outputs
 
 
 class StreamRelay(_Relay[ChatStream]):

@@ -1,9 +1,12 @@
 """The end of every request: one ledger row, one log line, the counters, and the live view."""
 
+import asyncio
+
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from cacheplane.attribution import Reason
+from gateway.chat.outputs import Outputs
 from gateway.exchange import Exchange
 from gateway.live import LiveRequests
 from gateway.logs import get_logger
@@ -27,6 +30,22 @@ class Settlement:
         self._ledger.append(_row(exchange))
         self._metrics.settled(exchange)
         self._log.info("request", **_line(exchange))
+        if exchange.outputs is not None and exchange.outputs.any:
+            self._check(exchange.id, exchange.outputs)
+
+    def _check(self, request_id: str, outputs: Outputs) -> None:
+        """A second opinion on what the grammar let through, in a thread. The client has it already: it is for us."""
+        checking = asyncio.get_running_loop().run_in_executor(None, outputs.violations)
+        checking.add_done_callback(lambda done: self._judged(request_id, done))
+
+    def _judged(self, request_id: str, done: "asyncio.Future[list[str]]") -> None:
+        if done.cancelled():
+            return
+        failure = done.exception()
+        violations = [type(failure).__name__] if failure else done.result()
+        self._metrics.checked(valid=not violations)
+        if violations:
+            self._log.error("output violates its schema", request_id=request_id, keywords=violations)
 
 
 def _row(exchange: Exchange) -> LedgerRow:

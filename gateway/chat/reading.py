@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.chat.completion import FinishReason, Logprob, PromptDetails, TopLogprob, Usage
+from gateway.chat.outputs import Outputs
 from gateway.chat.request import ChatRequest
 from gateway.errors import UpstreamError
 from gateway.frames import DeltaFrame, EndFrame, FinishFrame, Frame, StartFrame, TokenLogprob
@@ -39,13 +40,15 @@ class ChoiceReading:
 class Reading:
     """The state of one reply.
 
-    usage    tokens so far; whole once the end frame has been read
-    ended    whether it has
+    usage     tokens so far; whole once the end frame has been read
+    ended     whether it has
+    outputs   what was said under a schema
     """
 
     def __init__(self, request: ChatRequest, token_bytes: TokenBytes, new_id: Callable[[], str] = new_call_id) -> None:
         self.usage = Usage()
         self.ended = False
+        self.outputs = Outputs(request)
         self._request = request
         self._token_bytes = token_bytes
         single = request.tool_choice.mode == "named" or not request.parallel_tool_calls
@@ -58,16 +61,21 @@ class Reading:
         choice = self._choice(frame.index)
         if self._request.logprobs and frame.logprobs:
             choice.logprobs.extend(self._logprob(entry) for entry in frame.logprobs)
-        return choice, choice.feed(frame.text)
+        return choice, self._heard(frame.index, choice.feed(frame.text))
 
     def finish(self, frame: FinishFrame) -> tuple[ChoiceReading, list[Event]]:
         """Raises UpstreamError for a choice that the worker gave up."""
         choice = self._choice(frame.index)
         if frame.reason == "abort":
             raise UpstreamError(code="aborted")
-        events = choice.close()
+        events = self._heard(frame.index, choice.close())
         choice.finish = self._finish_reason(frame, choice.calls)
+        self.outputs.end(frame.index, whole=choice.finish != "length")
         return choice, events
+
+    def _heard(self, index: int, events: list[Event]) -> list[Event]:
+        self.outputs.add(index, events)
+        return events
 
     def count(self, frame: Frame) -> None:
         """Take usage from whichever frame has it."""

@@ -20,6 +20,7 @@ from gateway.chat.completion import (
     ReplyMessage,
     Usage,
 )
+from gateway.chat.outputs import Outputs
 from gateway.chat.reading import ChoiceReading, Reading, TokenBytes
 from gateway.chat.request import ChatRequest
 from gateway.errors import ApiError, UpstreamError, envelope, from_worker
@@ -61,6 +62,10 @@ class _Chat:
     @property
     def finish_reasons(self) -> list[FinishReason | None]:
         return [choice.finish for choice in self._reading.choices]
+
+    @property
+    def outputs(self) -> Outputs:
+        return self._reading.outputs
 
     def explain(self, reuse: Reuse) -> None:
         """Say in the usage what could have been reused, and why the rest was not."""

@@ -14,6 +14,7 @@ from tests.gateway.scripted_worker import Script, ScriptedWorker
 from tests.gateway.stack import SECRET, Stack, eventually, running
 
 SAID = "Tell me about the roads on which salt was carried to the market of the old town."
+VERDICTS = ("valid", "violated")
 MESSAGES: list[Any] = [{"role": "user", "content": SAID}]
 
 
@@ -239,6 +240,21 @@ async def test_a_schema_that_cannot_be_enforced_is_refused_by_keyword() -> None:
         with pytest.raises(BadRequestError) as refused:
             await ask(stack, response_format=wanted)
         assert refused.value.param == "response_format.json_schema.schema.properties.a.not"
+
+
+async def test_what_a_worker_said_against_its_schema_is_counted_and_delivered_all_the_same() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    async with running() as stack:
+        stack.workers[0].scripts.extend([Script(['{"n": ', "3}"]), Script(['{"n": ', '"three"}'])])
+        for said in ('{"n": 3}', '{"n": "three"}'):
+            assert (await ask(stack, response_format=wanted)).choices[0].message.content == said
+
+        async def counted() -> bool:
+            text = await (await stack.get("/metrics", stack.keys.admin)).text()
+            return all(f'saltway_checked_outputs_total{{verdict="{verdict}"}} 1.0' in text for verdict in VERDICTS)
+
+        await eventually(counted)
 
 
 @pytest.mark.parametrize("which", ["wrong", "revoked", "expired"])
