@@ -3,6 +3,7 @@
 # make check   lint, format, types, import rules
 # make bench   sessions cold and warm, with and without prefix-aware placement                     (ARGS=)
 # make soak    half an hour of mixed traffic, and whether anything grew                          (ARGS=)
+# make gpu-check  whether a CUDA device here computes what the CPU does, and its times         (ARGS=)
 # make env     just the virtual environment, with what tests need
 # make clean   removes caches and build products; keeps .venv and .saltway
 
@@ -13,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STEP := .ci/step $(VENV)/install.log
 TORCH := 2.13.0
 
-.PHONY: up test check bench soak env clean
+.PHONY: up test check bench soak gpu-check env clean
 .NOTPARALLEL:
 
 up: $(VENV)/.run
@@ -34,6 +35,9 @@ bench: $(VENV)/.run
 
 soak: $(VENV)/.run
 	@$(BIN)/python -m bench.soak $(ARGS)
+
+gpu-check: $(VENV)/.run
+	@$(BIN)/python -m bench.gpu $(ARGS)
 
 env: $(VENV)/.test
 

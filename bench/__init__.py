@@ -2,5 +2,6 @@
 
 owns            scenarios, recorded and made-up sessions, tables and JSON of figures
 does not own    anything that the product needs at run time; figures are never asserted in tests
-front door      python -m bench.sessions, bench.engine, bench.quality, bench.fairness, bench.memory, bench.soak
+front door      python -m bench.sessions, bench.engine, bench.quality, bench.fairness, bench.memory, bench.soak,
+                bench.gpu
 """

@@ -1,16 +1,19 @@
 """Where the model computes: what is refused, and that nothing is left on the CPU where it should be on the device.
 
-The stand-in for CUDA is torch's device without memory, "meta": shapes are computed there, and what reckons with
-a tensor of the CPU fails.
+The stand-in for CUDA is torch's device without memory, "meta", where only shapes are computed. It lets tensors of the
+CPU pass where CUDA would not, so every single operation is looked at.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from weakref import ref
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from kernels import DenseProduct
 from tests.worker.kv.layouts import LayoutClass
@@ -88,13 +91,25 @@ def test_a_device_without_room_is_one_sentence(
     assert "lower --blocks" in sentence(code, capsys)
 
 
+class OneDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """No operation takes tensors of two devices; a number may come from anywhere."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        taken = [part for part in tree_leaves((args, kwargs)) if isinstance(part, Tensor) and part.dim()]
+        assert len({part.device for part in taken}) <= 1, str(func)
+        return func(*args, **(kwargs or {}))
+
+
 def forward_on_meta(model: Model) -> Tensor:
     """One decoding token beside a chunk of a prompt."""
     layout = PagedLayout(model.kv_shape, slots=2, context=64, blocks=16, block_size=8, device=META)
     for slot, tokens in ((0, 20), (1, 30)):
         layout.slots.take()
         assert layout.prepare(slot, 0, tokens)
-    return model.forward([5] * 31, [Row(0, 19, 1), Row(1, 0, 30, wanted=2)], layout)
+    with OneDevice():  # type: ignore[no-untyped-call]
+        return model.forward([5] * 31, [Row(0, 19, 1), Row(1, 0, 30, wanted=2)], layout)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -1,0 +1,150 @@
+"""Whether the worker's CUDA path computes what the CPU does, and how long it takes there.
+
+    python -m bench.gpu [--model FILE] [--json]       or: make gpu-check
+
+agreement         of the device's logits with those of the CPU in float32: the error's norm, of theirs. Allowed are
+                  1e-4 in float32 and 0.03 in bfloat16 (on a CPU bfloat16 measures 0.007 with the packaged model)
+tiers_keep_bits   blocks that went to host memory and came back are the same bit by bit
+steps             milliseconds of a forward pass in bfloat16, medians: a prompt of 512 tokens in one chunk, and decoding
+                  behind so many tokens of 1, 8 and 32 sequences
+
+Exit code: 0 all agree, 1 something does not, 2 there is no CUDA device.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from array import array
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.report import machine, table
+from cacheplane.identity import Namespace, Span
+from gateway.up.model import find_model
+from worker.config import ConfigError
+from worker.device import device_of
+from worker.kv import KVLimits, KVMemory, PagedLayout
+from worker.kv.layout import CPU
+from worker.model import Model
+from worker.rows import Row
+from worker.weights import Weights, open_weights
+
+ALLOWED = {torch.float32: 1e-4, torch.bfloat16: 0.03}
+_BLOCK = 16
+_CONTEXT = 1024
+_SPANS = [Span(0, Namespace(b"g" * 32))]
+_STEPS = [[Row(0, 0, 512)], *([Row(slot, 512, 1) for slot in range(count)] for count in (1, 8, 32))]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="The CUDA path beside the CPU's.")
+    parser.add_argument("--model", default="smollm2", help="a GGUF file, a Hugging Face folder, or the packaged model")
+    parser.add_argument("--json", action="store_true", help="print one JSON object last")
+    flags = parser.parse_args()
+    try:
+        device = device_of("cuda")
+    except ConfigError:
+        print("gpu-check needs a CUDA device and a torch built for it, and there is none here", file=sys.stderr)
+        return 2
+    figures = measured(open_weights(find_model(flags.model).path), device)
+    figures |= {"card": torch.cuda.get_device_name(device), "torch": torch.__version__, "machine": machine()}
+    print(_as_text(figures), file=sys.stderr if flags.json else sys.stdout)
+    if flags.json:
+        print(json.dumps(figures))
+    return 0 if figures["agrees"] else 1
+
+
+def measured(weights: Weights, device: torch.device) -> dict[str, Any]:
+    """All figures."""
+    reference = _logits(Model(weights, torch.float32, _CONTEXT))
+    errors = {}
+    for dtype in ALLOWED:
+        model = Model(weights, dtype, _CONTEXT, device=device)
+        errors[dtype] = float((_logits(model) - reference).norm() / reference.norm())
+    kept = keeps_bits(model)
+    return {
+        "agrees": kept and all(errors[dtype] <= most for dtype, most in ALLOWED.items()),
+        "agreement": {str(dtype).removeprefix("torch."): error for dtype, error in errors.items()},
+        "tiers_keep_bits": kept,
+        "steps": {f"{len(rows)} of {rows[0].count}": _ms(model, rows) for rows in _STEPS},
+    }
+
+
+def keeps_bits(model: Model) -> bool:
+    """Pushes a prompt's blocks out of a small pool, by other prompts, and asks for them again."""
+    memory = KVMemory(_layout(model, 1, 6), KVLimits(host_bytes=16 * _BLOCK * model.kv_shape.bytes_per_token))
+    ours, *others = [array("I", (5 + at + number for at in range(4 * _BLOCK + 1))) for number in range(3)]
+    _, before = _served(model, memory, ours)
+    for other in others:
+        _served(model, memory, other)
+    from_host, after = _served(model, memory, ours)
+    memory.shut()
+    same = all(
+        torch.equal(one.view(torch.uint8), two.view(torch.uint8)) for one, two in zip(before, after, strict=True)
+    )
+    return same and from_host == 4 * _BLOCK
+
+
+def _served(model: Model, memory: KVMemory, tokens: "array[int]") -> tuple[int, list[Tensor]]:
+    """One sequence; how many of its tokens came from host, and its four whole blocks as they are on the device."""
+    holding, layout = memory.open(tokens, _SPANS), memory.layout
+    assert holding is not None
+    assert isinstance(layout, PagedLayout)
+    while holding.loading:
+        time.sleep(0.0002)
+        memory.poll()
+    start = holding.reused
+    assert memory.prepare(holding, start, len(tokens))
+    model.forward(tokens[start:].tolist(), [Row(holding.slot, start, len(tokens) - start)], layout)
+    stored = map(layout.store.block, layout.table(holding.slot)[:4])
+    parts = [part.to(CPU, copy=True) for block in stored for part in block]
+    memory.extend(holding, tokens, len(tokens))
+    memory.close(holding)
+    memory.poll()
+    return holding.cached.host, parts
+
+
+def _logits(model: Model) -> Tensor:
+    """Of a prompt in one chunk and of 8 tokens after it, one by one."""
+    layout, prompt = _layout(model, 1, 8, taken=True), 7 * _BLOCK
+    draw = torch.Generator().manual_seed(0)
+    tokens = torch.randint(model.config.vocabulary, (prompt + 8,), generator=draw).tolist()
+    rows = [Row(0, 0, prompt, prompt), *(Row(0, prompt + at, 1) for at in range(8))]
+    return torch.cat([model.forward(tokens[row.start :][: row.count], [row], layout).cpu() for row in rows])
+
+
+def _ms(model: Model, rows: list[Row], repeats: int = 10) -> float:
+    layout = _layout(model, len(rows), _CONTEXT // _BLOCK, taken=True)
+    tokens, times = [5] * sum(row.count for row in rows), []
+    for _ in range(repeats + 3):  # the first ones choose kernels
+        began = time.perf_counter()
+        model.forward(tokens, rows, layout)
+        model.wait()
+        times.append(time.perf_counter() - began)
+    return round(1000 * statistics.median(times[3:]), 3)
+
+
+def _layout(model: Model, slots: int, blocks: int, *, taken: bool = False) -> PagedLayout:
+    """So many blocks for each slot. Taken slots may be written from end to end; others are their user's affair."""
+    sizes = {"slots": slots, "context": blocks * _BLOCK, "blocks": slots * blocks, "block_size": _BLOCK}
+    layout = PagedLayout(model.kv_shape, **sizes, device=model.device)
+    for slot in range(slots if taken else 0):
+        layout.slots.take()
+        assert layout.prepare(slot, 0, layout.context)
+    return layout
+
+
+def _as_text(figures: dict[str, Any]) -> str:
+    verdict = "agrees with the CPU" if figures["agrees"] else "DOES NOT AGREE with the CPU"
+    errors = [[name, f"{error:.1e}"] for name, error in figures["agreement"].items()]
+    steps = table(["rows of tokens", "ms"], list(figures["steps"].items()))
+    head = f"{figures['card']}, torch {figures['torch']}: {verdict}; tiers keep bits: {figures['tiers_keep_bits']}"
+    return "\n\n".join([head, table(["logits", "error"], errors), steps])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
