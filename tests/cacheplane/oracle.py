@@ -76,7 +76,7 @@ class Model:
 def held(index: PrefixIndex, worker: str, names: Sequence[bytes]) -> set[tuple[bytes, Tier]]:
     """Which of these blocks a worker holds, and where, as the index has it."""
     bit = index._roster.bit(worker)
-    rows = index._table.locate(keys(names).view(np.int64))[0].tolist()
+    rows = index._table.find(keys(names).view(np.int64)).tolist()
     sets = {name: index._sets[int(index._table.holders[row])] for name, row in zip(names, rows, strict=True)}
     return {(name, tier) for name, holders in sets.items() for tier in LOCAL if holders[tier] & bit}
 
@@ -87,7 +87,7 @@ def check_books(index: PrefixIndex) -> None:
     rows = table.holders.nonzero()[0]
     assert len(rows) == len(table) == len(table._table) == table._places.taken
     assert table._places.top <= len(table.holders)
-    assert (table.locate(table._keys.take(rows))[0] == rows).all()
+    assert (table.find(table._keys.take(rows)) == rows).all()
     assert not table._keys[table.holders == 0].any()
     uses = Counter(table.holders.take(rows).tolist())
     assert set(uses) == set(sets._ids.values()) - {0}
