@@ -63,8 +63,13 @@ class Linears:
         product = self._int4(names, weight) if self._storage == "int4" else self._product(weight)
         return Linear(self._tiled(product), torch.cat(added) if added else None)
 
-    def head(self, name: str) -> Linear:
-        """The projection onto the vocabulary."""
+    def head(self, name: str, kept: Tensor | None = None) -> Linear:
+        """The projection onto the vocabulary.
+
+        kept   the same matrix, if the model keeps it anyway: where nothing is packed, it is not kept twice
+        """
+        if kept is not None and self._device.type != "cpu":
+            return Linear(DenseProduct(kept))
         return Linear(self._tiled(self._product(self._weights.tensor(f"{name}.weight"))))
 
     def settle(self) -> dict[tuple[int, int], int]:

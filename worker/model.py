@@ -64,7 +64,7 @@ class Model:
         self._embedding = weights.tensor("model.embed_tokens.weight").to(device, dtype)
         self._layers = [self._load_layer(weights, linears, index) for index in range(config.layers)]
         self._norm = self._load_norm(weights.tensor("model.norm.weight"))
-        self._head = linears.head("model.embed_tokens" if config.tied else "lm_head")
+        self._head = linears.head("model.embed_tokens", self._embedding) if config.tied else linears.head("lm_head")
         linears.settle()
         self._rotary = Rotary(config.rope.frequencies, self.context, dtype, config.rope.amplitude, device)
 

@@ -21,7 +21,7 @@ from tests.worker.live import TOKEN
 from tests.worker.peers import Peer
 from tests.worker.rig import Rig, ask, greedy
 from tests.worker.test_main import sentence
-from tests.worker.tiny import LAYERS, vocabulary
+from tests.worker.tiny import LAYERS, metadata, tensors, vocabulary, write_gguf
 from worker.__main__ import main
 from worker.config import ConfigError
 from worker.device import device_of
@@ -161,6 +161,13 @@ def test_a_file_goes_to_the_device_layer_by_layer(tiny_path: Path) -> None:
     Model(weights, torch.float32, device=META)
     assert len(weights.layers) == LAYERS
     assert not weights.alive
+
+
+def test_a_tied_head_is_not_on_the_device_twice(tmp_path: Path) -> None:
+    stored = {name: part for name, part in tensors().items() if name != "output.weight"}
+    model = Model(open_weights(write_gguf(tmp_path / "tied", metadata(), stored)), torch.bfloat16, device=META)
+    assert isinstance(model._head._product, DenseProduct)
+    assert model._head._product._weight is model._embedding
 
 
 def greedy_tokens(model: Model, names: Vocabulary, layout: LayoutClass) -> list[list[int]]:
