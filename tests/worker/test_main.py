@@ -31,7 +31,7 @@ def _own_logs() -> Iterator[None]:
 @pytest.fixture
 def flags(tmp_path: Path) -> list[str]:
     (tmp_path / "token").write_text(TOKEN)
-    return ["--port", "0", "--token-file", str(tmp_path / "token"), "--threads", "1"]
+    return ["--port", "0", "--token-file", str(tmp_path / "token"), "--threads", "1", "--device", "cpu"]
 
 
 def sentence(code: int, capsys: pytest.CaptureFixture[str]) -> str:
@@ -75,7 +75,7 @@ def test_a_running_worker_logs_json_and_stops_when_told(tiny_path: Path, tmp_pat
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "worker", "--port", str(port), "--token-file", str(tmp_path / "token")]
-    command += ["--threads", "1", "--model", str(tiny_path), "--name", "tiny"]
+    command += ["--threads", "1", "--device", "cpu", "--model", str(tiny_path), "--name", "tiny"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         loaded = json.loads(process.stderr.readline())
