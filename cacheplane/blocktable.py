@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cacheplane.column import column
 from cacheplane.keytable import Keys, KeyTable, Rows
 from cacheplane.places import Places
 
@@ -30,11 +31,11 @@ class BlockTable:
 
     def __init__(self, max_blocks: int) -> None:
         length = Places.room(max_blocks, AT_ONCE) + STRIDE
-        self.holders = np.zeros(length, np.uint32)
-        self.depths = np.zeros(length, np.uint16)
+        self.holders = column(length, np.uint32)
+        self.depths = column(length, np.uint16)
         self._places = Places(self.holders[:-STRIDE])
-        self._keys = np.zeros(length, np.int64)
-        self._seats = np.zeros(length, np.uint8)
+        self._keys = column(length, np.int64)
+        self._seats = column(length, np.uint8)
         self._table = KeyTable(max_blocks + AT_ONCE)
         self.row, self.find = self._table.row, self._table.find
 

@@ -6,6 +6,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cacheplane.column import column
+
 SEATS: Final = 16  # per bucket: its keys are two cache lines, and hardly a bucket is ever full
 FILL: Final = 0.6  # of all seats; above it the table grows. Of the keys, 1 in 300 then finds its bucket full
 SPLIT: Final = 128  # buckets split when a few keys are entered, in about 100 us; when many are, one for every four
@@ -38,14 +40,13 @@ class KeyTable:
 
     def __init__(self, capacity: int) -> None:
         buckets = max(FIRST_BUCKETS, 1 << int(capacity / (FILL * SEATS)).bit_length())
-        self._keys = np.zeros((buckets, SEATS), np.int64)
-        self._rows = np.zeros((buckets, SEATS), np.uint32)
-        self._spilled = np.zeros(buckets, np.bool_)  # buckets that were full when a key came
+        self._key_at, self._row_at = column(buckets * SEATS, np.int64), column(buckets * SEATS, np.uint32)
+        self._keys, self._rows = self._key_at.reshape(-1, SEATS), self._row_at.reshape(-1, SEATS)  # the same, by bucket
+        self._spilled = column(buckets, np.bool_)  # buckets that were full when a key came
         self._overflow: dict[int, int] = {}
         self._whole = FIRST_BUCKETS  # buckets when this round of splitting began, a power of two
         self._split = 0  # how many of them are split
         self._count = 0
-        self._key_at, self._row_at = self._keys.reshape(-1), self._rows.reshape(-1)  # the same, seat by seat
 
     def __len__(self) -> int:
         return self._count
@@ -167,8 +168,8 @@ class KeyTable:
         """Split buckets: a key stays, or moves to the same seat of its bucket's twin, as its next bit says."""
         old, new = (slice(first + self._split, first + self._split + count) for first in (0, self._whole))
         stays = (self._keys[old] & self._whole) == 0
-        for column in (self._rows, self._keys):
-            column[new] = np.where(stays, 0, column[old])
+        for moved in (self._rows, self._keys):
+            moved[new] = np.where(stays, 0, moved[old])
         self._keys[old] *= stays
         self._spilled[new] = self._spilled[old]
         self._split += count
