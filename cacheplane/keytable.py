@@ -40,8 +40,10 @@ class KeyTable:
 
     def __init__(self, capacity: int) -> None:
         buckets = max(FIRST_BUCKETS, 1 << int(capacity / (FILL * SEATS)).bit_length())
-        self._key_at, self._row_at = column(buckets * SEATS, np.int64), column(buckets * SEATS, np.uint32)
-        self._keys, self._rows = self._key_at.reshape(-1, SEATS), self._row_at.reshape(-1, SEATS)  # the same, by bucket
+        # By seat, and by bucket. Behind the last bucket is one more seat, for what finds no other.
+        self._nowhere = buckets * SEATS
+        self._key_at, self._row_at = column(self._nowhere + 1, np.int64), column(self._nowhere + 1, np.uint32)
+        self._keys, self._rows = (seats[:-1].reshape(-1, SEATS) for seats in (self._key_at, self._row_at))
         self._spilled = column(buckets, np.bool_)  # buckets that were full when a key came
         self._overflow: dict[int, int] = {}
         self._whole = FIRST_BUCKETS  # buckets when this round of splitting began, a power of two
@@ -100,30 +102,19 @@ class KeyTable:
             return None
         seats: Seats = (lines == 0).argmax(axis=1)
         at = (home << _BITS) + seats
-        if self._all_free(at, rows):
-            self._key_at[at] = keys
-        elif len(set(keys.tolist())) == len(keys):
-            self._enter_crowded(keys, rows, seats, at)
-        else:
+        if len(full := self._key_at.take(at).nonzero()[0]):  # no seat was free, and argmax names the first
+            at[full] = self._nowhere
+        self._row_at[at] = rows
+        self._row_at[self._nowhere] = 0
+        # Of two that want one seat, it has the last one written. The others look again, if no key comes twice.
+        lost = (self._row_at.take(at) != rows).nonzero()[0]
+        if len(lost) and np.count_nonzero(keys.take(lost)[:, None] == keys) > len(lost):
             return None
+        self._key_at[at] = keys
+        for each in lost.tolist():
+            seats[each] = self._enter_one(keys.item(each), rows.item(each))
         self._count += len(keys)
         return seats
-
-    def _all_free(self, at: Rows, rows: Rows) -> bool:
-        """Whether these seats are free, and no two the same; the rows are then written."""
-        if np.count_nonzero(self._key_at.take(at)):  # in a full bucket argmax names the first seat
-            return False
-        self._row_at[at] = rows
-        return bool(np.count_nonzero(self._row_at.take(at) == rows) == len(rows))
-
-    def _enter_crowded(self, keys: Keys, rows: Rows, seats: Seats, at: Rows) -> None:
-        """Enter those that have a seat of their own, then the others one by one; `seats` is corrected."""
-        free = self._key_at.take(at) == 0
-        self._row_at[at[free]] = rows[free]
-        won = free & (self._row_at.take(at) == rows)  # of two that want one seat, the last one written
-        self._key_at[at[won]] = keys[won]
-        for each in (~won).nonzero()[0].tolist():
-            seats[each] = self._enter_one(keys.item(each), rows.item(each))
 
     def _enter_one(self, key: int, row: int) -> int:
         home = self._home_of(key)
