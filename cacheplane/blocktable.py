@@ -66,7 +66,7 @@ class BlockTable:
         As a rule a prompt lies in a few stretches of rows. The first block of one is looked up, and one comparison
         of keys proves how far it goes.
         """
-        found, at = [self.holders[:0]], 0
+        found, at = [], 0
         for _ in range(LEAPS):
             if at == len(keys) or not (row := self.row(keys.item(at))):
                 break
@@ -75,7 +75,7 @@ class BlockTable:
             at += count
         else:
             found.append(self.holders.take(self._rows_along(keys[at:])))
-        return found[1] if len(found) == 2 else np.concatenate(found)
+        return np.concatenate(found) if found else self.holders[:0]
 
     def _rows_along(self, keys: Keys) -> Rows:
         """The rows of the blocks of a prompt that lies in many stretches.

@@ -78,7 +78,7 @@ class PrefixIndex:
         """The overlap of every worker that holds at least the first block of the chain with these keys."""
         found: dict[str, Overlap] = {}
         for workers, overlap in overlaps(self._runs(self._table.chain(keys.view(np.int64)))):
-            found.update(dict.fromkeys(self._roster.named(workers), overlap))
+            found |= dict.fromkeys(self._roster.named(workers), overlap)
         return found
 
     def _runs(self, ids: NDArray[np.uint32]) -> Iterator[tuple[int, Holders]]:

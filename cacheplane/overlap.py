@@ -45,4 +45,4 @@ def overlaps(runs: Iterable[tuple[int, Holders]]) -> list[tuple[int, Overlap]]:
         if not groups:
             break
     done += groups
-    return [(workers, Overlap(*counts)) for workers, *counts in done if any(counts)]
+    return [(workers, Overlap(device, host, disk)) for workers, device, host, disk in done if device or host or disk]
