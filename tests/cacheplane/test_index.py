@@ -198,6 +198,18 @@ def test_where_sets_of_holders_are_too_many_a_block_keeps_the_worker_that_spoke_
     check_books(index)
 
 
+@given(st.permutations(range(70)), st.integers(0, 69))
+def test_a_prompt_that_lies_here_and_there_is_found_up_to_the_first_gap(order: list[int], gap: int) -> None:
+    index = PrefixIndex(max_blocks=1_000)
+    for block in order:
+        index.apply("w0", batch(stored(CHAINS[0][block])))
+    assert index.match(keys(CHAINS[0])) == {"w0": Overlap(device=70)}
+    index.apply("w0", batch(removed(CHAINS[0][gap])))
+    assert index.match(keys(CHAINS[0])) == ({"w0": Overlap(device=gap)} if gap else {})
+    index.apply("w0", batch(removed(*CHAINS[0][::-1])))
+    assert (index.match(keys(CHAINS[0])), len(index)) == ({}, 0)
+
+
 def test_slots_are_used_again() -> None:
     index = PrefixIndex()
     for restart in range(50):
