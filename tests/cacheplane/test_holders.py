@@ -42,7 +42,7 @@ def test_equal_sets_have_one_id_while_blocks_use_them() -> None:
 def test_a_forgotten_id_is_used_again_and_what_was_known_of_it_is_not() -> None:
     sets = HolderSets()
     ids = set()
-    for worker in range(1, 100):
+    for worker in [1, 2] * 50:
         ids.add(id_ := sets.move(NOBODY, Change(worker, Tier.DEVICE, held=True), 1)[0])
         assert sets[id_] == Holders(device=worker)
         assert sets.move(id_, Change(worker), 1) == (NOBODY, -1)
