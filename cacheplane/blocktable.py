@@ -142,6 +142,6 @@ def _alike(rows: Keys, keys: Keys) -> int:
 
 
 def _span(rows: Rows) -> Where:
-    """Rows in rising order, as a slice where none is between them: writing through it takes a fifth of the time."""
+    """The rows that `Places` gave, as a slice if they lie together: writing through it takes a fifth of the time."""
     first, last = rows.item(0), rows.item(-1)
     return slice(first, last + 1) if last - first == len(rows) - 1 else rows

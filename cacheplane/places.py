@@ -32,7 +32,10 @@ class Places:
         return int((blocks + at_once) / DENSE) + at_once + GAP + 2
 
     def take(self, count: int, behind: int) -> NDArray[np.int64]:
-        """`count` free places in rising order, right behind the place `behind` if there is one and it can be."""
+        """`count` free places, right behind the place `behind` if there is one and it can be.
+
+        In rising order, but that a sweep that gets to the top goes on from the bottom, below where it began.
+        """
         start = behind + 1
         dense = self.taken + count > DENSE * self.top
         self.taken += count
