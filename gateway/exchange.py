@@ -2,11 +2,10 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from cacheplane.attribution import Misses
 from cacheplane.placement import Decision
-from gateway.chat.outputs import Outputs
 from gateway.stopwatch import Stopwatch
 
 State = Literal["received", "queued", "prefill", "decoding", "done"]
@@ -15,6 +14,15 @@ CLIENT_GONE = 499  # nginx's status for a client that closed first; only ever re
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class Judged(Protocol):
+    """What was said under schemas, see gateway/chat/outputs.py."""
+
+    @property
+    def any(self) -> bool: ...
+
+    def violations(self) -> list[str]: ...
 
 
 @dataclass(slots=True)
@@ -42,7 +50,7 @@ class Exchange:
     worker_id: str = ""
     template: str = ""
     decision: Decision | None = None
-    outputs: Outputs | None = None
+    outputs: Judged | None = None
     misses: Misses | None = None
     attempts: int = 0
     resumed: int = 0

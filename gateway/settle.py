@@ -6,8 +6,7 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from cacheplane.attribution import Reason
-from gateway.chat.outputs import Outputs
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, Judged
 from gateway.live import LiveRequests
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
@@ -33,7 +32,7 @@ class Settlement:
         if exchange.outputs is not None and exchange.outputs.any:
             self._check(exchange.id, exchange.outputs)
 
-    def _check(self, request_id: str, outputs: Outputs) -> None:
+    def _check(self, request_id: str, outputs: Judged) -> None:
         """A second opinion on what the grammar let through, in a thread. The client has it already: it is for us."""
         checking = asyncio.get_running_loop().run_in_executor(None, outputs.violations)
         checking.add_done_callback(lambda done: self._judged(request_id, done))

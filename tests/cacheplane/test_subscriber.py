@@ -36,7 +36,10 @@ A, B, C = (name * 16 for name in (b"a", b"b", b"c"))
 
 
 class RealWorker:
-    """PUB and ROUTER on loopback; `lose` keeps a message off the wire, as an overflowing queue would."""
+    """XPUB, a PUB that sees who subscribes, and ROUTER on loopback.
+
+    `lose` keeps a message off the wire, as an overflowing queue would.
+    """
 
     def __init__(
         self, context: zmq.asyncio.Context, epoch: int | None = 1, pub: str = ANY_PORT, replay: str = ANY_PORT
@@ -45,12 +48,16 @@ class RealWorker:
         self.cache: list[bytes] = []
         self.published: list[Message] = []
         self.snapshots = 0
-        self._pub, self._router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
+        self._pub, self._router = context.socket(zmq.XPUB), context.socket(zmq.ROUTER)
         for socket, address in ((self._pub, pub), (self._router, replay)):
             socket.setsockopt(zmq.LINGER, 0)
             socket.bind(address)
         self.pub, self.replay = (str(s.getsockopt_string(zmq.LAST_ENDPOINT)) for s in (self._pub, self._router))
         self._answers = asyncio.ensure_future(self._answer())
+
+    async def subscribed(self) -> None:
+        """Until somebody's subscription has come; what is published before goes nowhere."""
+        assert await self._pub.recv() == b"\x01kv"
 
     async def publish(self, *events: Event, lose: bool = False) -> None:
         for event in events:
@@ -233,6 +240,7 @@ async def test_a_worker_whose_publisher_connects_finds_the_subscriber_there(cont
         lives.append(worker)
         worker._pub.connect(listener.address)
         await eventually(lambda: listener.connected and index.synced("w0"))
+        await worker.subscribed()
         await worker.publish(stored(name))
         await eventually(lambda: held(index) == [name])  # noqa: B023  # called at once
         await worker.die()
