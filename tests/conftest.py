@@ -1,6 +1,24 @@
-"""Property tests assert laws, never time: a busy machine must not fail them."""
+"""What all tests have in common.
 
+Property tests assert laws, never time: a busy machine must not fail them. And every test ends with logging as it found
+it: a log that goes on into the captured stream of a test that is over would fail the next one.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
 from hypothesis import settings
 
 settings.register_profile("laws", deadline=None)
 settings.load_profile("laws")
+
+
+@pytest.fixture(autouse=True)
+def _own_logs() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers, root.level = handlers, level
+    structlog.reset_defaults()

@@ -1,23 +1,10 @@
 """Fixtures of the gateway's tests."""
 
 import io
-import logging
-from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from gateway import logs
-
-
-@pytest.fixture(autouse=True)
-def _quiet_logs() -> Iterator[None]:
-    """Every test ends with logging as it found it."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers, root.level = handlers, level
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from socket import socket
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-import structlog
 import torch
 
 from tests.worker.live import TOKEN
@@ -20,12 +18,6 @@ from tests.worker.tiny import metadata, tensors, write_gguf
 from worker.__main__ import main
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _own_logs() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture
