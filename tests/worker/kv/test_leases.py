@@ -7,38 +7,12 @@ from typing import Any
 import pytest
 
 from cacheplane.wire import Tier
-from worker.kv.accounts import OTHER, ByTier, Tally
+from tests.worker.kv.books import books, lease, tiered_books
+from worker.kv.accounts import OTHER, Tally
 from worker.kv.cover import Crowd
 from worker.kv.leases import Granted, LeaseBook, LeaseRange
 
 DEFAULT = 35
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def books(*, budget: tuple[int, int, int] = (100, 100, 100), **options: int) -> tuple[LeaseBook[str], Clock]:
-    """Every block is on the device."""
-    clock = Clock()
-    return LeaseBook(clock, lambda _: Tier.DEVICE, budget=ByTier(*budget), **options), clock
-
-
-def tiered_books(*, budget: tuple[int, int, int]) -> tuple[LeaseBook[str], dict[str, Tier]]:
-    """With a map of where each block is, the device by default."""
-    where: dict[str, Tier] = {}
-    return LeaseBook(Clock(), lambda block: where.get(block, Tier.DEVICE), budget=ByTier(*budget)), where
-
-
-def lease(blocks: str, priority: int = 80, ttl: float = 10) -> list[LeaseRange[str]]:
-    """One range; every letter is a block."""
-    return [LeaseRange(blocks, priority, ttl)]
 
 
 def priorities(book: LeaseBook[str], blocks: Sequence[str]) -> list[int]:
@@ -376,82 +350,3 @@ def test_terms_out_of_range_are_refused(priority: int, ttl: float) -> None:
 def test_a_book_is_not_opened_with_figures_that_mean_nothing(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         books(**options)
-
-
-def miscount_live(book: LeaseBook[str]) -> None:
-    book.tallies()["acme"].live += 1
-
-
-def miscount_granted(book: LeaseBook[str]) -> None:
-    book.tallies()["acme"].granted += 1
-
-
-def exceed(book: LeaseBook[str]) -> None:
-    book._accounts.by_tag["acme"]._budget = ByTier()
-
-
-def lose_session(book: LeaseBook[str]) -> None:
-    book._accounts.by_tag["acme"].sessions.clear()
-
-
-def lose_cover(book: LeaseBook[str]) -> None:
-    book._covers.clear()
-
-
-def lose_claim(book: LeaseBook[str]) -> None:
-    book._covers["a"].terms = None
-
-
-def lose_place(book: LeaseBook[str]) -> None:
-    book.grant("globex", "one", lease("a", ttl=20))
-    crowd = book._covers["a"].terms
-    assert isinstance(crowd, Crowd)
-    crowd._queue.clear()
-
-
-def misplace(book: LeaseBook[str]) -> None:
-    book._covers["a"].tier = Tier.HOST
-
-
-def mischarge(book: LeaseBook[str]) -> None:
-    account, tally = book._accounts.by_tag["acme"], book.tallies()["acme"]
-    account.leased[:] = tally.leased[:] = [2, 0, 0]
-
-
-def unsettle(book: LeaseBook[str]) -> None:
-    book._covers["a"].priority = 50
-
-
-def lose_timer(book: LeaseBook[str]) -> None:
-    book._covers["a"].due = math.inf
-
-
-def miscount_timers(book: LeaseBook[str]) -> None:
-    book._armed += 1
-
-
-@pytest.mark.parametrize(
-    ("damage", "complaint"),
-    [
-        (miscount_live, "differs from the accounts"),
-        (miscount_granted, "displaced, broken and live"),
-        (exceed, "over its budget"),
-        (lose_session, "not its last"),
-        (lose_cover, "does not know"),
-        (lose_claim, "as the accounts say"),
-        (misplace, "was not told"),
-        (mischarge, "charged to other tiers"),
-        (lose_place, "does not wait"),
-        (unsettle, "not settled"),
-        (lose_timer, "no timer rings"),
-        (miscount_timers, "number of timers"),
-    ],
-)
-def test_books_that_lie_are_found(damage: Callable[[LeaseBook[str]], None], complaint: str) -> None:
-    book, _ = books()
-    book.grant("acme", "one", lease("a"))
-    book.released("a")
-    book.check()
-    damage(book)
-    with pytest.raises(RuntimeError, match=complaint):
-        book.check()
