@@ -22,7 +22,7 @@ from kernels import (
     settle,
 )
 from worker.kv.layout import CPU
-from worker.weights import QuantBlocks, Weights
+from worker.weights import QuantBlocks, Tensors
 
 _GROUP = 32  # values that share a scale and a minimum, in the file and in the kernel
 
@@ -39,7 +39,7 @@ class Linears:
 
     def __init__(
         self,
-        weights: Weights,
+        weights: Tensors,
         dtype: torch.dtype,
         storage: Storage,
         tile: int | None = None,

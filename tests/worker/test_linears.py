@@ -11,7 +11,7 @@ from tests.worker.test_model import slots_of
 from worker.linears import Linears
 from worker.model import Model, fingerprint
 from worker.rows import Row
-from worker.weights import ModelConfig, QuantBlocks, open_weights
+from worker.weights import QuantBlocks, open_weights
 
 NEAR = 0.02  # of the largest output: what bfloat16 activations and scales cost
 
@@ -21,14 +21,6 @@ class Written:
 
     def __init__(self, **stored: Tensor | QuantBlocks) -> None:
         self._stored = stored
-
-    @property
-    def files(self) -> list[Path]:
-        return []
-
-    @property
-    def config(self) -> ModelConfig:
-        raise NotImplementedError
 
     def tensor(self, name: str) -> Tensor:
         found = self._stored[name.removesuffix(".weight")]

@@ -17,7 +17,7 @@ from worker.weights.fields import Fields
 from worker.weights.gguf_file import GGUFFile
 from worker.weights.gguf_weights import GGUFWeights
 from worker.weights.hf_folder import HFFolder
-from worker.weights.source import Weights
+from worker.weights.source import Tensors, Weights
 
 __all__ = [
     "Fields",
@@ -27,6 +27,7 @@ __all__ = [
     "ModelConfig",
     "ModelError",
     "QuantBlocks",
+    "Tensors",
     "Weights",
     "open_weights",
 ]
