@@ -57,6 +57,7 @@ class Attribution:
 
     secret   the installation's; digests of tenants' texts are made under keys derived from it
     isolated tokens by model that another tenant had sent before: an operator's figure, see `Strangers`
+    everyone under what contents of all tenants are compared: drawn anew in each process, unless a test gives it
 
     Only the event loop's thread calls it; `sketch` may be called in another. Nothing waits, nothing raises.
     """
@@ -71,13 +72,14 @@ class Attribution:
         clock: Callable[[], float] = time.monotonic,
         memory: Memory | None = None,
         strangers: Strangers | None = None,
+        everyone: Namespace | None = None,
     ) -> None:
         self.isolated: Counter[str] = Counter()
         self._secret = secret
         self._fleet, self._index, self._departures, self._clock = fleet, index, departures, clock
         self._memory = memory or Memory()
         self._strangers = strangers or Strangers()
-        self._everyone = Namespace(secrets.token_bytes(32))
+        self._everyone = everyone or Namespace(secrets.token_bytes(32))
 
     def sketch(self, origin: Origin, tokens: Sequence[int], block_size: int, segments: Sequence[Segment]) -> Sketch:
         """segments: of the whole prompt, in order; what none of them covers is new to every comparison."""
