@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.worker.kv.layouts import LAYOUTS
+from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.rig import Rig
 from tests.worker.tiny import write_tiny
 from worker.model import Model
@@ -30,9 +30,15 @@ def tiny_vocabulary(tiny_path: Path) -> Vocabulary:
 
 
 @pytest.fixture(params=LAYOUTS)
-def rig(request: pytest.FixtureRequest, tiny_model: Model, tiny_vocabulary: Vocabulary) -> Rig:
-    """Over each layout."""
-    return Rig(tiny_model, tiny_vocabulary, layout=request.param)
+def layout(request: pytest.FixtureRequest) -> LayoutClass:
+    """Each layout, for a test of what holds over any."""
+    kind: LayoutClass = request.param
+    return kind
+
+
+@pytest.fixture
+def rig(layout: LayoutClass, tiny_model: Model, tiny_vocabulary: Vocabulary) -> Rig:
+    return Rig(tiny_model, tiny_vocabulary, layout=layout)
 
 
 @pytest.fixture(scope="session")

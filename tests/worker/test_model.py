@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.rig import BLOCK
 from tests.worker.tiny import CONTEXT, Value, metadata, tensors, vocabulary, write_gguf
-from worker.kv import SlotLayout
+from worker.kv import Layout, SlotLayout
 from worker.kv.radix import NOWHERE
 from worker.model import Model, fingerprint
 from worker.rows import Row
@@ -21,30 +22,44 @@ SLOTS = 4
 prompts = st.lists(st.integers(3, 280), min_size=1, max_size=24)
 
 
-def slots_of(model: Model) -> SlotLayout:
-    return SlotLayout(model.kv_shape, slots=SLOTS, context=64, blocks=8, block_size=BLOCK)
+def fresh(model: Model, layout: LayoutClass) -> Layout:
+    """Whose blocks are NaN until they are written."""
+    made = layout(model.kv_shape, slots=SLOTS, context=64, blocks=16, block_size=BLOCK)
+    for block in range(made.pool.total):
+        made.store.spoil(block)
+    return made
+
+
+def forward(model: Model, layout: Layout, tokens: list[int], rows: list[Row]) -> Tensor:
+    """One step, as the engine takes it: room first."""
+    assert all(layout.prepare(row.slot, row.start, row.start + row.count) for row in rows)
+    return model.forward(tokens, rows, layout)
 
 
 def alone(model: Model, tokens: list[int]) -> Tensor:
-    """Logits after the last token, computed in one piece in a fresh slot."""
-    return model.forward(tokens, [Row(0, 0, len(tokens))], slots_of(model))[0]
+    """Logits after the last token, computed in one piece in a fresh slot: what any layout has to give."""
+    return forward(model, fresh(model, SlotLayout), tokens, [Row(0, 0, len(tokens))])[0]
 
 
 @settings(max_examples=25)
-@given(tokens=prompts, cuts=st.sets(st.integers(1, 23)))
-def test_chunked_is_whole(tiny_model: Model, tokens: list[int], cuts: set[int]) -> None:
-    slots = slots_of(tiny_model)
+@given(layout=st.sampled_from(LAYOUTS), tokens=prompts, cuts=st.sets(st.integers(1, 23)))
+def test_chunked_is_whole(tiny_model: Model, layout: LayoutClass, tokens: list[int], cuts: set[int]) -> None:
+    room = fresh(tiny_model, layout)
     bounds = [0, *sorted(cut for cut in cuts if cut < len(tokens)), len(tokens)]
     for start, end in pairwise(bounds):
-        logits = tiny_model.forward(tokens[start:end], [Row(1, start, end - start)], slots)
+        logits = forward(tiny_model, room, tokens[start:end], [Row(1, start, end - start)])
     torch.testing.assert_close(logits[0], alone(tiny_model, tokens), atol=1e-5, rtol=0)
 
 
 @settings(max_examples=25)
-@given(st.lists(prompts, min_size=1, max_size=SLOTS), st.permutations(range(SLOTS)), st.data())
-def test_batched_is_alone(tiny_model: Model, batch: list[list[int]], order: list[int], data: st.DataObject) -> None:
+@given(
+    st.sampled_from(LAYOUTS), st.lists(prompts, min_size=1, max_size=SLOTS), st.permutations(range(SLOTS)), st.data()
+)
+def test_batched_is_alone(
+    tiny_model: Model, layout: LayoutClass, batch: list[list[int]], order: list[int], data: st.DataObject
+) -> None:
     """Each sequence takes steps of its own length; slots are in any order and some stay empty."""
-    slots = slots_of(tiny_model)
+    room = fresh(tiny_model, layout)
     done = [0] * len(batch)
     while any(done[index] < len(tokens) for index, tokens in enumerate(batch)):
         left = [index for index, tokens in enumerate(batch) if done[index] < len(tokens)]
@@ -54,23 +69,24 @@ def test_batched_is_alone(tiny_model: Model, batch: list[list[int]], order: list
         ]
         rows.sort(key=lambda pair: pair[1].count > 1)
         step = [token for index, row in rows for token in batch[index][row.start : row.start + row.count]]
-        logits = tiny_model.forward(step, [row for _, row in rows], slots)
+        logits = forward(tiny_model, room, step, [row for _, row in rows])
         for (index, row), found in zip(rows, logits, strict=True):
             done[index] += row.count
             torch.testing.assert_close(found, alone(tiny_model, batch[index][: done[index]]), atol=1e-5, rtol=0)
 
 
 @settings(max_examples=10)
-@given(tokens=st.lists(st.integers(3, 280), min_size=2 * BLOCK + 1, max_size=40))
-def test_hit_is_miss(tiny_model: Model, tokens: list[int]) -> None:
-    slots = slots_of(tiny_model)
-    tiny_model.forward(tokens, [Row(0, 0, len(tokens))], slots)
+@given(layout=st.sampled_from(LAYOUTS), tokens=st.lists(st.integers(3, 280), min_size=2 * BLOCK + 1, max_size=40))
+def test_hit_is_miss(tiny_model: Model, layout: LayoutClass, tokens: list[int]) -> None:
+    room = fresh(tiny_model, layout)
+    forward(tiny_model, room, tokens, [Row(0, 0, len(tokens))])
     for index in range(2):
-        block = slots.keep(0, index, NOWHERE)
+        block = room.keep(0, index, NOWHERE)
         assert block is not None
-        slots.bring_in(3, index, block)
+        room.pool.ready(block)
+        room.bring_in(3, index, block)
     start = 2 * BLOCK
-    logits = tiny_model.forward(tokens[start:], [Row(3, start, len(tokens) - start)], slots)
+    logits = forward(tiny_model, room, tokens[start:], [Row(3, start, len(tokens) - start)])
     torch.testing.assert_close(logits[0], alone(tiny_model, tokens), atol=1e-5, rtol=0)
 
 
@@ -82,10 +98,10 @@ def test_every_token_of_the_context_moves_the_logits(tiny_model: Model) -> None:
         assert (alone(tiny_model, changed) - before).abs().max() > 1e-3
 
 
-def test_logits_that_nobody_wants_are_not_computed(tiny_model: Model) -> None:
-    slots = slots_of(tiny_model)
-    assert tiny_model.forward([5, 6], [Row(0, 0, 2, wanted=0)], slots).shape == (0, len(vocabulary()))
-    mixed = tiny_model.forward([7, 5, 6], [Row(0, 2, 1), Row(1, 0, 2, wanted=0)], slots)
+def test_logits_that_nobody_wants_are_not_computed(tiny_model: Model, layout: LayoutClass) -> None:
+    room = fresh(tiny_model, layout)
+    assert forward(tiny_model, room, [5, 6], [Row(0, 0, 2, wanted=0)]).shape == (0, len(vocabulary()))
+    mixed = forward(tiny_model, room, [7, 5, 6], [Row(0, 2, 1), Row(1, 0, 2, wanted=0)])
     assert mixed.shape == (1, len(vocabulary()))
     torch.testing.assert_close(mixed[0], alone(tiny_model, [5, 6, 7]), atol=1e-5, rtol=0)
 

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.worker.rig import Reply, Rig, ask, greedy
+from tests.worker.kv.layouts import LAYOUTS, LayoutClass
+from tests.worker.rig import BLOCK, Reply, Rig, ask, greedy
 from worker.grammar import Grammar, GrammarCompiler
+from worker.kv import PagedLayout
 from worker.model import Model
 from worker.scheduler import PROGRESS
 from worker.sequence import Sequence
@@ -47,6 +49,7 @@ def reply_of(rig: Rig, sampling: Sampling, grammars: Tokens[Grammar], preempted_
         ]
     ),
     grammar=st.sampled_from([None, GRAMMAR]),
+    layout=st.sampled_from(LAYOUTS),
     blocks=st.sampled_from([2, 64]),
 )
 def test_preempted_is_undisturbed(
@@ -55,12 +58,16 @@ def test_preempted_is_undisturbed(
     steps: set[int],
     sampling: Sampling,
     grammar: str | None,
+    layout: LayoutClass,
     blocks: int,
 ) -> None:
+    """Also where its blocks leave the device meanwhile, or there are hardly enough for it."""
+    if layout is PagedLayout:
+        blocks = max(blocks, (40 + 60) // BLOCK + 1)
     compiler = GrammarCompiler(tiny_vocabulary)
     replies = []
     for preempted_at in (set[int](), steps):
-        rig = Rig(tiny_model, tiny_vocabulary, blocks=blocks, budget=16)
+        rig = Rig(tiny_model, tiny_vocabulary, blocks=blocks, budget=16, layout=layout)
         grammars = [] if grammar is None else [compiler.compile(grammar)]
         replies.append(reply_of(rig, sampling, grammars, preempted_at))
     assert replies[1].tokens() == replies[0].tokens()
@@ -120,8 +127,10 @@ def test_what_stores_nothing_is_preempted_last(rig: Rig) -> None:
     rig.check_idle()
 
 
-def test_within_a_tag_only_priority_preempts(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, slots=1)
+def test_within_a_tag_only_priority_preempts(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, slots=1, layout=layout)
     rig.submit(ask([8] * 9, request_id="running", sampling=greedy(30)))
     rig.engine.step()
     rig.submit(ask([7], request_id="equal"))
@@ -133,9 +142,9 @@ def test_within_a_tag_only_priority_preempts(tiny_model: Model, tiny_vocabulary:
 
 
 def test_one_that_has_waited_long_enough_is_not_preempted_by_priority(
-    tiny_model: Model, tiny_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, slots=1)
+    rig = Rig(tiny_model, tiny_vocabulary, slots=1, layout=layout)
     clock = [1000.0]
     monkeypatch.setattr("worker.sequence.time.monotonic", lambda: clock[0])
     rig.submit(ask([8] * 9, request_id="patient", priority=0, sampling=greedy(30)))
@@ -146,8 +155,10 @@ def test_one_that_has_waited_long_enough_is_not_preempted_by_priority(
     rig.run()
 
 
-def test_tags_that_are_more_than_the_slots_take_turns(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, slots=1, budget=16)
+def test_tags_that_are_more_than_the_slots_take_turns(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, slots=1, budget=16, layout=layout)
     long = rig.submit(ask([8] * 9, tag="acme", sampling=greedy(200)))
     rig.engine.step()
     short = rig.submit(ask([9] * 9, tag="globex"))
@@ -169,11 +180,16 @@ def test_tags_that_are_more_than_the_slots_take_turns(tiny_model: Model, tiny_vo
         max_size=9,
     ),
     slots=st.integers(1, 3),
+    layout=st.sampled_from(LAYOUTS),
 )
 def test_nobody_is_preempted_again_before_it_got_further(
-    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int, int]], slots: int
+    tiny_model: Model,
+    tiny_vocabulary: Vocabulary,
+    requests: list[tuple[str, int, int, int]],
+    slots: int,
+    layout: LayoutClass,
 ) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, slots=slots, budget=16)
+    rig = Rig(tiny_model, tiny_vocabulary, slots=slots, budget=16, layout=layout)
     furthest: dict[Sequence, int] = {}
     preempt = rig.scheduler.preempt
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cacheplane.identity import Namespace
+from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.rig import BLOCK, GLOBEX, Reply, Rig, ask, greedy
 from worker.fairness import reply_cost
 from worker.grammar import GrammarCompiler
@@ -21,6 +22,7 @@ from worker.tokenizer import Vocabulary
 from worker.wire import Cached, End, Frame, Sampling, Start, WorkerError
 
 SLOTS = 4
+BLOCKS = 160  # so that over pages, too, nobody but slots and budget is short
 
 arrivals = st.tuples(st.sampled_from("abc"), st.integers(1, 120), st.integers(1, 12), st.integers(0, 20))
 
@@ -49,11 +51,17 @@ def steps(rig: Rig, requests: list[tuple[str, int, int, int]]) -> Iterator[None]
     prompts=st.lists(st.integers(1, 120), min_size=1, max_size=7),
     arrivals=st.lists(st.integers(0, 6), min_size=7, max_size=7),
     budget=st.integers(2 * SLOTS, 40),
+    layout=st.sampled_from(LAYOUTS),
 )
 def test_decode_is_never_starved_and_the_budget_never_passed(
-    tiny_model: Model, tiny_vocabulary: Vocabulary, prompts: list[int], arrivals: list[int], budget: int
+    tiny_model: Model,
+    tiny_vocabulary: Vocabulary,
+    prompts: list[int],
+    arrivals: list[int],
+    budget: int,
+    layout: LayoutClass,
 ) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, slots=SLOTS, budget=budget)
+    rig = Rig(tiny_model, tiny_vocabulary, slots=SLOTS, budget=budget, blocks=BLOCKS, layout=layout)
     for step in range(400):
         for number, (size, arrives) in enumerate(zip(prompts, arrivals, strict=False)):
             if arrives == step:
@@ -72,8 +80,10 @@ def test_decode_is_never_starved_and_the_budget_never_passed(
     rig.check_idle()
 
 
-def test_a_long_prompt_delays_a_reply_by_no_step(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, budget=16)
+def test_a_long_prompt_delays_a_reply_by_no_step(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, budget=16, layout=layout)
     reply = rig.submit(ask([9], sampling=greedy(10)))
     rig.engine.step()
     rig.submit(ask([8] * 200))
@@ -84,9 +94,9 @@ def test_a_long_prompt_delays_a_reply_by_no_step(tiny_model: Model, tiny_vocabul
 
 
 def test_forced_tokens_are_not_held_up_by_a_prompt_that_came_before(
-    tiny_model: Model, tiny_vocabulary: Vocabulary
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass
 ) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, budget=16)
+    rig = Rig(tiny_model, tiny_vocabulary, budget=16, blocks=BLOCKS, layout=layout)
     grammar = GrammarCompiler(tiny_vocabulary).compile('start: (LETTER ": forced, ")+\nLETTER: /[xyz]/')
     prompt = rig.submit(ask([8] * 200))
     no_end = {str(token): -100.0 for token in tiny_vocabulary.stop_ids}
@@ -99,8 +109,10 @@ def test_forced_tokens_are_not_held_up_by_a_prompt_that_came_before(
     assert prompt.tokens() == []
 
 
-def test_prompts_are_computed_first_come_first_served(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, budget=16)
+def test_prompts_are_computed_first_come_first_served(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, budget=16, layout=layout)
     replies = [rig.submit(ask([10 + number] * 30, sampling=greedy(1))) for number in range(4)]
     ended: list[int] = []
     while rig.engine.step():
@@ -108,8 +120,10 @@ def test_prompts_are_computed_first_come_first_served(tiny_model: Model, tiny_vo
     assert ended == [0, 1, 2, 3]
 
 
-def test_slots_are_given_in_order_of_arrival(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, slots=1)
+def test_slots_are_given_in_order_of_arrival(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, slots=1, layout=layout)
     replies = [rig.submit(ask([10 + number] * 3)) for number in range(3)]
     started: list[int] = []
     while rig.engine.step():
@@ -117,8 +131,10 @@ def test_slots_are_given_in_order_of_arrival(tiny_model: Model, tiny_vocabulary:
     assert started == [0, 1, 2]
 
 
-def test_a_waiting_sibling_does_not_block_who_comes_behind(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, slots=2, budget=16)
+def test_a_waiting_sibling_does_not_block_who_comes_behind(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, slots=2, budget=16, layout=layout)
     rig.submit(ask([8] * 100, n=2))
     behind = rig.submit(ask([9], namespace=GLOBEX))
     rig.engine.step()
@@ -154,11 +170,15 @@ def test_only_the_last_chunk_of_a_prompt_wants_logits(rig: Rig, n: int) -> None:
 
 
 @settings(max_examples=15)
-@given(requests=st.lists(arrivals, min_size=2, max_size=12), slots=st.integers(2, 5))
+@given(requests=st.lists(arrivals, min_size=2, max_size=12), slots=st.integers(2, 5), layout=st.sampled_from(LAYOUTS))
 def test_no_tag_waits_while_another_holds_two_slots_more(
-    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int, int]], slots: int
+    tiny_model: Model,
+    tiny_vocabulary: Vocabulary,
+    requests: list[tuple[str, int, int, int]],
+    slots: int,
+    layout: LayoutClass,
 ) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, slots=slots, budget=16)
+    rig = Rig(tiny_model, tiny_vocabulary, slots=slots, budget=16, blocks=BLOCKS, layout=layout)
     for _ in steps(rig, requests):
         held = Counter(sequence.job.tag for sequence in rig.scheduler.running)
         # Who lost a slot a moment ago may keep the next one until it got a little further.
@@ -169,12 +189,16 @@ def test_no_tag_waits_while_another_holds_two_slots_more(
 
 
 @settings(max_examples=15)
-@given(requests=st.lists(arrivals, min_size=2, max_size=12), budget=st.integers(8, 32))
+@given(requests=st.lists(arrivals, min_size=2, max_size=12), budget=st.integers(8, 32), layout=st.sampled_from(LAYOUTS))
 def test_no_prompt_waits_while_a_tag_that_had_more_than_its_share_goes_on(
-    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int, int]], budget: int
+    tiny_model: Model,
+    tiny_vocabulary: Vocabulary,
+    requests: list[tuple[str, int, int, int]],
+    budget: int,
+    layout: LayoutClass,
 ) -> None:
     """More than its share is more than the least served tag by twice the budget; one token for rounding up."""
-    rig = Rig(tiny_model, tiny_vocabulary, slots=SLOTS, budget=budget)
+    rig = Rig(tiny_model, tiny_vocabulary, slots=SLOTS, budget=budget, blocks=BLOCKS, layout=layout)
     for _ in steps(rig, requests):
         batch = rig.scheduler.next_batch()
         if batch is None:
@@ -194,12 +218,15 @@ def test_no_prompt_waits_while_a_tag_that_had_more_than_its_share_goes_on(
 
 
 @settings(max_examples=20)
-@given(requests=st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 60), st.integers(1, 40)), min_size=4))
+@given(
+    requests=st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 60), st.integers(1, 40)), min_size=4),
+    layout=st.sampled_from(LAYOUTS),
+)
 def test_a_single_slot_serves_tags_that_queue_alike(
-    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int]]
+    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int]], layout: LayoutClass
 ) -> None:
     """No further apart than the largest prompt, or the slack, and what a sequence does before it can lose its slot."""
-    rig = Rig(tiny_model, tiny_vocabulary, slots=1, budget=16, max_waiting=200)
+    rig = Rig(tiny_model, tiny_vocabulary, slots=1, budget=16, max_waiting=200, layout=layout)
     bound = max(2 * 16, 60) + 3 * reply_cost(PROGRESS, 256)
     for _ in steps(rig, [(*request, 0) for request in requests[:12]]):
         if rig.scheduler.fairness.busy == 2:
@@ -227,13 +254,14 @@ def _noting(order: list[int], number: int) -> Callable[[Frame], None]:
         st.tuples(st.sampled_from("abc"), st.integers(1, 40), st.integers(1, 4)), min_size=2, max_size=10
     ),
     warm=st.sampled_from("abc"),
+    layout=st.sampled_from(LAYOUTS),
 )
 def test_the_order_of_the_queue_does_not_show_what_another_tag_has_cached(
-    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int]], warm: str
+    tiny_model: Model, tiny_vocabulary: Vocabulary, requests: list[tuple[str, int, int]], warm: str, layout: LayoutClass
 ) -> None:
     orders = []
     for cached in (False, True):
-        rig = Rig(tiny_model, tiny_vocabulary, slots=1, budget=128, blocks=200)
+        rig = Rig(tiny_model, tiny_vocabulary, slots=1, budget=128, blocks=200, layout=layout)
         if cached:
             for number, (tag, size, _) in enumerate(requests):
                 if tag == warm:
@@ -243,8 +271,10 @@ def test_the_order_of_the_queue_does_not_show_what_another_tag_has_cached(
     assert orders[0] == orders[1]
 
 
-def test_a_quiet_tag_is_served_as_if_alone_beside_a_burst(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, budget=32)
+def test_a_quiet_tag_is_served_as_if_alone_beside_a_burst(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, budget=32, blocks=BLOCKS, layout=layout)
     for number in range(12):
         rig.submit(ask(distinct(number, 200), tag="acme", sampling=greedy(20)))
     for _ in range(10):
@@ -260,8 +290,10 @@ def test_a_quiet_tag_is_served_as_if_alone_beside_a_burst(tiny_model: Model, tin
     rig.check_idle()
 
 
-def test_steps_are_shorter_while_several_tags_are_about(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
-    rig = Rig(tiny_model, tiny_vocabulary, budget=32)
+def test_steps_are_shorter_while_several_tags_are_about(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary, budget=32, layout=layout)
     rig.submit(ask(distinct(0, 200), tag="acme"))
     rig.submit(ask(distinct(1, 3), tag="globex", sampling=greedy(1)))
     sizes = []
@@ -286,11 +318,11 @@ def test_steps_are_shorter_while_several_tags_are_about(tiny_model: Model, tiny_
 
 
 def test_a_request_of_low_priority_is_not_starved_by_a_stream_of_high_priority(
-    tiny_model: Model, tiny_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
     monkeypatch.setattr("worker.sequence.time.monotonic", lambda: clock[0])
-    rig = Rig(tiny_model, tiny_vocabulary, slots=1, max_waiting=200)
+    rig = Rig(tiny_model, tiny_vocabulary, slots=1, max_waiting=200, layout=layout)
     low = rig.submit(ask([9], priority=0, sampling=greedy(1)))
     urgent: list[Reply] = []
     while not low.frames:
@@ -320,13 +352,15 @@ def test_a_full_part_of_the_queue_refuses_its_own_tag_only(tiny_model: Model, ti
 # Blocks on their way from host or disk
 
 LONG = [70] * 40
+ROOM = 32  # blocks
 
 
 @pytest.fixture
 def loading(
-    tiny_model: Model, tiny_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Rig, Event]]:
-    """LONG was computed, and has left the device for the host; it comes back when the event is set."""
+    """LONG was computed, and others that needed all room drove it from the device to the host; it comes back when the
+    event is set."""
     gate = Event()
     load = Loader._load
 
@@ -335,9 +369,11 @@ def loading(
         return load(*arguments)
 
     monkeypatch.setattr(Loader, "_load", held)
-    rig = Rig(tiny_model, tiny_vocabulary, blocks=5, limits=KVLimits(host_bytes=1 << 20, gate=0))
+    limits = KVLimits(host_bytes=1 << 20, gate=0)
+    rig = Rig(tiny_model, tiny_vocabulary, blocks=ROOM, limits=limits, layout=layout)
     rig.complete(ask(LONG, sampling=greedy(1)))
-    rig.complete(ask([5] * 41, sampling=greedy(1)))
+    for token in (5, 6):
+        rig.complete(ask([token] * (ROOM * BLOCK - 1), sampling=greedy(1)))
     rig.memory.reuse.prefill_tps = 0.0  # loading pays
     yield rig, gate
     gate.set()
