@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kernels import ProductByRows, Storage
 from tests.worker.test_model import fresh
+from worker.kv import SlotLayout
 from worker.linears import Linears
 from worker.model import Model, fingerprint
 from worker.rows import Row

@@ -1,6 +1,9 @@
 """The KV of the pool's blocks, and how a block is copied."""
 
 import math
+import mmap
+import sys
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -45,10 +48,24 @@ def reserve(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) ->
     gigabytes at once."""
     if device.type != "cpu" or 0 in shape:
         return torch.zeros(shape, dtype=dtype, device=device)
-    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
+    return torch.from_numpy(_untouched(math.prod(shape) * dtype.itemsize)).view(dtype).view(shape)
 
 
 def raw(tensor: Tensor) -> "NDArray[np.signedinteger]":
     """The same memory for numpy, as integers of the same size: numpy knows no bfloat16, and a copy need not."""
     integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize]
     return tensor.view(integers).numpy()
+
+
+def _untouched(size: int) -> NDArray[np.uint8]:
+    """Zeros, in memory pages of the usual size.
+
+    NumPy asks for huge pages where the kernel has them. A slot's keys are transposed: its tokens are columns of rows as
+    long as the context, so that a few of them would touch every huge page of the slot.
+    """
+    if sys.platform != "linux":
+        return np.zeros(size, np.uint8)
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # from a kernel that has no huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.uint8)

@@ -1,10 +1,11 @@
 """The KV of blocks: every part in its place, and copies that change no bit."""
 
+import psutil
 import pytest
 import torch
 
 from worker.kv.shape import KVShape
-from worker.kv.store import BlockStore, copy_block
+from worker.kv.store import BlockStore, copy_block, reserve
 
 SHAPE = KVShape(layers=2, kv_heads=3, head_dim=4, dtype=torch.float32)
 CPU = torch.device("cpu")
@@ -40,3 +41,13 @@ def test_a_copy_keeps_every_bit_whatever_the_strides(dtype: torch.dtype) -> None
 def test_a_block_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match="broadcast"):
         copy_block((torch.zeros(2, 3),), (torch.zeros(2, 2),))
+
+
+def test_a_few_tokens_of_a_long_slot_take_little_memory() -> None:
+    """A column of rows of 128 KiB: 4 MiB in pages of the usual size, and in huge ones all 128 MiB."""
+    process = psutil.Process()
+    rows = reserve((1024, 32768), torch.float32, torch.device("cpu"))
+    before = process.memory_info().rss
+    rows[:, 5] = 1.0
+    assert process.memory_info().rss - before < 32 << 20
+    assert rows[7, 4:7].tolist() == [0, 1, 0]
