@@ -63,13 +63,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             description="A GGUF file, a Hugging Face folder, or `smollm2`, the packaged SmolLM2-135M-Instruct.",
         ),
     ] = PACKAGED_MODEL
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        Meta(description="Where the workers compute; `auto` is CUDA where there is one. All take the same card."),
+    ] = "auto"
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"],
         Meta(description="Type that the workers compute in; `auto` takes the fastest of this machine."),
     ] = "auto"
     weights: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"],
-        Meta(description="What the workers keep matrices as; `auto` takes the fastest that moves no answer."),
+        Literal["auto", "float32", "bfloat16", "float16", "int8", "int4", "fp8"],
+        Meta(
+            description="What the workers keep matrices as; `auto` takes the fastest that moves no answer, `float16` "
+            "and `int4` are for the CPU, `fp8` is for CUDA."
+        ),
     ] = "auto"
     context_length: Annotated[
         int, Meta(ge=0, description="Longest prompt plus answer, in tokens; 0 is the model's own length.")

@@ -1,16 +1,17 @@
 """Tensor operations of the model's forward pass, in torch: packed for the CPU, plain for any other device.
 
-owns            packed matrices and how each is multiplied, 4- and 8-bit codes, RMS norm, rotary embedding, attention
-                over slots and over blocks
+owns            packed matrices and how each is multiplied, 4- and 8-bit codes and the rotation before them, RMS norm,
+                rotary embedding, attention over slots and over blocks
 does not own    what a block, a request or a tenant is; scheduling; weights on disk
-front door      Linear and its products, settle, in_groups, in_rows, compute_dtype, storage_of, RMSNorm, Rotary,
-                rotate, slots_attention, prefill_attention and their masks, write_blocks, paged_attention,
-                visible_positions
+front door      Linear and its products, settle, in_groups, in_rows, in_float8_rows, compute_dtype, storage_of,
+                RMSNorm, Rotary, rotate, slots_attention, prefill_attention and their masks, write_blocks,
+                paged_attention, visible_positions
 """
 
 from kernels.attention import causal_mask, fold_mask, length_mask, prefill_attention, slots_attention
-from kernels.codes import GroupCodes, RowCodes, in_groups, in_rows
+from kernels.codes import GroupCodes, RowCodes, in_float8_rows, in_groups, in_rows
 from kernels.crossover import settle
+from kernels.eightbits import Float8Product, RotatedInt8Product
 from kernels.linear import Linear
 from kernels.norm import RMSNorm
 from kernels.paged import paged_attention, visible_positions, write_blocks
@@ -31,6 +32,7 @@ from kernels.tiles import TiledProduct
 __all__ = [
     "STORAGES",
     "DenseProduct",
+    "Float8Product",
     "FloatProduct",
     "GroupCodes",
     "HalfProduct",
@@ -41,6 +43,7 @@ __all__ = [
     "ProductByRows",
     "RMSNorm",
     "Rotary",
+    "RotatedInt8Product",
     "RowCodes",
     "Storage",
     "TiledProduct",
@@ -48,6 +51,7 @@ __all__ = [
     "causal_mask",
     "compute_dtype",
     "fold_mask",
+    "in_float8_rows",
     "in_groups",
     "in_rows",
     "length_mask",

@@ -28,7 +28,7 @@ class GroupCodes:
 class RowCodes:
     """A matrix of 8-bit codes: value = code * scale of its row.
 
-    codes   int8 [rows, columns]
+    codes   int8 or float8_e4m3fn [rows, columns]
     scale   float32 [rows]
     """
 
@@ -50,11 +50,26 @@ def in_groups(weight: Tensor, size: int = 32) -> GroupCodes:
     )
 
 
-def in_rows(weight: Tensor) -> RowCodes:
-    """Symmetric codes from -127 to 127, one scale a row."""
-    wide = weight.float()
-    scale = wide.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
-    return RowCodes((wide / scale.unsqueeze(1)).round_().to(torch.int8), scale)
+def in_rows(matrix: Tensor) -> RowCodes:
+    """Symmetric codes from -127 to 127, one scale a row: of weights, or of activations, where a row is a token."""
+    scale = _row_scales(matrix, 127)
+    return RowCodes((matrix / scale.unsqueeze(1)).round_().to(torch.int8), scale)
+
+
+def in_float8_rows(matrix: Tensor) -> RowCodes:
+    """The same in e4m3, whose largest value is 448: three bits of mantissa, so that small values keep theirs.
+
+    A quotient passes 448 by its own rounding at most, which the cast rounds back. So nothing is left to saturate, and
+    it doesn't matter that some versions of the cast do so and others give NaN.
+    """
+    scale = _row_scales(matrix, torch.finfo(torch.float8_e4m3fn).max)
+    return RowCodes((matrix / scale.unsqueeze(1)).to(torch.float8_e4m3fn), scale)
+
+
+def _row_scales(matrix: Tensor, largest: float) -> Tensor:
+    """float32 [rows]: what brings each row's largest size to `largest`. A normal number even for a row of zeros."""
+    size: Tensor = torch.linalg.vector_norm(matrix, torch.inf, 1, dtype=torch.float32)
+    return (size / largest).clamp_min(torch.finfo(torch.float32).tiny)
 
 
 class _Fit:

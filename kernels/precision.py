@@ -4,9 +4,11 @@ from typing import Literal
 
 import torch
 
-Storage = Literal["float32", "bfloat16", "float16", "int8", "int4"]
+# "w8a8" is what int8 is on CUDA: activations are brought to 8 bits too. Nobody asks for it by that name.
+Storage = Literal["float32", "bfloat16", "float16", "int8", "int4", "fp8", "w8a8"]
+STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "float16", "int8", "int4", "fp8")
 _CPU = torch.device("cpu")
-STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
+_FLOAT8_CARD = "a CUDA device of compute capability 8.9 or newer"
 
 
 def compute_dtype(choice: str, device: torch.device = _CPU) -> torch.dtype:
@@ -30,19 +32,21 @@ def compute_dtype(choice: str, device: torch.device = _CPU) -> torch.dtype:
 def storage_of(choice: str, dtype: torch.dtype, device: torch.device = _CPU) -> Storage:
     """What matrices are kept as, for activations of this dtype.
 
-    choice   a Storage, or "auto": the fastest that does not move the model's answers (docs/benchmarks.md has figures).
-             Beside float32 that is float16, which halves the bytes of a step and is multiplied in float32. On another
-             device than the CPU it is the dtype itself
+    choice   one of STORAGES, or "auto": the fastest that does not move the model's answers (docs/benchmarks.md has
+             figures). Beside float32 that is float16, which halves the bytes of a step and is multiplied in float32.
+             On another device than the CPU it is the dtype itself
     errors   ValueError for another choice, or for one that this processor or device has no kernel for
     """
     if device.type != "cpu":
-        return _dense_storage(choice, dtype)
+        return _device_storage(choice, dtype, device)
     if choice == "auto":
         return "bfloat16" if dtype == torch.bfloat16 else "float16" if multiplies_float16() else "float32"
     if choice == "bfloat16" and dtype != torch.bfloat16:
         raise ValueError("weights bfloat16 needs dtype bfloat16, and that a processor with AVX-512")
     if choice == "float32" and dtype != torch.float32:
         raise ValueError("weights float32 needs dtype float32")
+    if choice == "fp8":
+        raise ValueError(f"weights fp8 needs {_FLOAT8_CARD}; on the CPU use int8, int4 or auto")
     if choice == "float16" and not multiplies_float16():
         raise ValueError("weights float16 needs an x86 processor with AVX2")
     for storage in STORAGES:
@@ -51,14 +55,22 @@ def storage_of(choice: str, dtype: torch.dtype, device: torch.device = _CPU) -> 
     raise ValueError(f"weights must be auto or one of {', '.join(STORAGES)}, not {choice!r}")
 
 
-def _dense_storage(choice: str, dtype: torch.dtype) -> Storage:
-    """Where matrices are multiplied as they are."""
+def _device_storage(choice: str, dtype: torch.dtype, device: torch.device) -> Storage:
+    """Where matrices are multiplied as they are, or by 8-bit codes of the activations."""
     own: Storage = "bfloat16" if dtype == torch.bfloat16 else "float32"
     if choice in ("auto", own):
         return own
     if choice in ("float32", "bfloat16"):
         raise ValueError(f"weights {choice} needs dtype {choice}")
-    raise ValueError(f"weights {choice} is packed for the CPU alone; use auto, or compute on the CPU")
+    if choice == "int8":
+        return "w8a8"
+    if choice != "fp8":
+        raise ValueError(f"weights {choice} is packed for the CPU alone; use int8, fp8 or auto, or compute on the CPU")
+    if dtype != torch.bfloat16:
+        raise ValueError("weights fp8 needs dtype bfloat16, which its products come in")
+    if torch.cuda.get_device_capability(device) < (8, 9):
+        raise ValueError(f"weights fp8 needs {_FLOAT8_CARD}; use int8 or auto")
+    return "fp8"
 
 
 def multiplies_float16() -> bool:

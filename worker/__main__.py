@@ -109,7 +109,7 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
         block_size=config.block_size,
         device=device,
     )
-    mark = fingerprint(weights, dtype, storage, tile)
+    mark = fingerprint(weights, dtype, storage, tile, device)
     memory = KVMemory(layout, _kv_limits(config, mark))
     drafts = 0 if config.speculation == "off" else config.draft_tokens
     speculator = Speculator(drafts, adaptive=config.speculation == "auto")

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from kernels import (
     DenseProduct,
+    Float8Product,
     FloatProduct,
     GroupCodes,
     HalfProduct,
@@ -13,9 +14,11 @@ from kernels import (
     Linear,
     Product,
     ProductByRows,
+    RotatedInt8Product,
     Storage,
     TiledProduct,
     UnpackedProduct,
+    in_float8_rows,
     in_groups,
     in_rows,
     multiplies_float16,
@@ -32,9 +35,11 @@ class Linears:
 
     storage   what matrices are kept as. int4 packs 4-bit blocks as the file has them, and quantises plain numbers
               itself; what the file keeps in other codes, and the head, stay as they are: coarser codes would cost
-              quality. Beside its codes, int4 keeps each matrix in 16 bits for steps of many rows
+              quality. Beside its codes, int4 keeps each matrix in 16 bits for steps of many rows. fp8 and w8a8 leave
+              the head as it is too, and a matrix of a shape that their kernel does not take
     tile      rows of every product in the deterministic mode; None for as many as there are
-    device    where the layers compute. Packed matrices are the CPU's; on any other device they are of the dtype itself
+    device    where the layers compute. Packed matrices are the CPU's, fp8 and w8a8 anybody's; on any other device
+              than the CPU all else is of the dtype itself
     """
 
     def __init__(
@@ -60,8 +65,7 @@ class Linears:
         """
         weight = _joined([self._weights.tensor(f"{name}.weight") for name in names])
         added = [self._weights.tensor(f"{name}.bias").to(self._device, self._dtype) for name in names] if bias else []
-        product = self._int4(names, weight) if self._storage == "int4" else self._product(weight)
-        return Linear(self._tiled(product), torch.cat(added) if added else None)
+        return Linear(self._tiled(self._product(names, weight)), torch.cat(added) if added else None)
 
     def head(self, name: str, kept: Tensor | None = None) -> Linear:
         """The projection onto the vocabulary.
@@ -70,7 +74,7 @@ class Linears:
         """
         if kept is not None and self._device.type != "cpu":
             return Linear(DenseProduct(kept))
-        return Linear(self._tiled(self._product(self._weights.tensor(f"{name}.weight"))))
+        return Linear(self._tiled(self._plain(self._weights.tensor(f"{name}.weight"))))
 
     def settle(self) -> dict[tuple[int, int], int]:
         """Measures, after the last layer was made, up to how many rows the codes are faster; by shape of matrix."""
@@ -79,7 +83,17 @@ class Linears:
     def _tiled(self, product: Product) -> Product:
         return product if self._tile is None else TiledProduct(product, self._tile)
 
-    def _product(self, weight: Tensor) -> Product:
+    def _product(self, names: tuple[str, ...], weight: Tensor) -> Product:
+        if self._storage == "int4":
+            return self._int4(names, weight)
+        if self._storage == "fp8" and Float8Product.holds(*weight.shape):
+            return Float8Product(in_float8_rows(weight.to(self._device)))
+        if self._storage == "w8a8" and RotatedInt8Product.holds(*weight.shape):
+            return RotatedInt8Product(weight.to(self._device), self._dtype)
+        return self._plain(weight)
+
+    def _plain(self, weight: Tensor) -> Product:
+        """As the head is kept too: in the dtype, in 16 bits or, with int8 on the CPU, in rows of codes."""
         if self._device.type != "cpu":
             return DenseProduct(weight.to(self._device, self._dtype))
         if self._storage == "int8":
@@ -95,7 +109,7 @@ class Linears:
         return self._by_rows(Int8Product(codes), many, weight) if Int8Product.holds(*weight.shape) else many
 
     def _int4(self, names: tuple[str, ...], weight: Tensor) -> Product:
-        many, codes = self._product(weight), self._codes(names, weight)
+        many, codes = self._plain(weight), self._codes(names, weight)
         if codes is None or not Int4Product.holds(weight.shape[0], weight.shape[1], codes.size):
             return many
         return self._by_rows(Int4Product(codes), many, weight)

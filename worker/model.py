@@ -131,12 +131,23 @@ class Model:
         return RMSNorm(weight.to(self.device), self.config.epsilon)
 
 
-def fingerprint(weights: Weights, dtype: torch.dtype, storage: Storage = "float32", tile: int | None = None) -> str:
+def fingerprint(
+    weights: Weights,
+    dtype: torch.dtype,
+    storage: Storage = "float32",
+    tile: int | None = None,
+    device: torch.device = CPU,
+) -> str:
     """Names the KV that this model computes: equal fingerprints mean equal KV for equal tokens.
 
-    source   SHA-256 over the files, the dtype, the storage, the tile and the version of our KV format; 32 hex digits
+    source   SHA-256 over the files, the dtype, the storage, the tile, the kind of device (none for the CPU) and the
+             version of our KV format; 32 hex digits
+
+    Kinds of devices add up in different orders, so the same bfloat16 model differs between them by about a hundredth:
+    a reply that another kind takes over would not go on as it began.
     """
-    digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/{storage}/{tile or ''}".encode())
+    kind = "" if device.type == "cpu" else f"/{device.type}"
+    digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/{storage}/{tile or ''}{kind}".encode())
     for path in weights.files:
         digest.update(path.stat().st_size.to_bytes(8, "little"))
         with path.open("rb") as file:

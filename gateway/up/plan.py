@@ -17,8 +17,8 @@ def worker_processes(settings: Settings, model: ModelFile) -> list[Process]:
     """`python -m worker`, once for each worker, on free ports of the loopback address."""
     token = settings.worker_token_path.absolute()
     shared = ["--token-file", str(token), "--model", str(model.path), "--name", model.name]
-    shared += ["--threads", str(threads(settings)), "--dtype", settings.dtype, "--weights", settings.weights]
-    shared += ["--log-level", settings.log_level]
+    shared += ["--threads", str(threads(settings)), "--log-level", settings.log_level]
+    shared += ["--device", settings.device, "--dtype", settings.dtype, "--weights", settings.weights]
     shared += ["--blocks", str(settings.device_cache_blocks)]
     shared += ["--host-mib", str(settings.host_cache_mib), "--disk-mib", str(settings.disk_cache_mib)]
     if settings.context_length:

@@ -53,7 +53,7 @@ def test_auto_keeps_weights_in_16_bits_where_there_is_a_kernel(dtype: torch.dtyp
 @on("processor", ["AVX2"], indirect=True)
 @pytest.mark.usefixtures("processor")
 def test_what_is_asked_for_by_name_is_what_one_gets() -> None:
-    for storage in STORAGES:
+    for storage in set(STORAGES) - {"fp8"}:
         dtype = torch.bfloat16 if storage == "bfloat16" else torch.float32
         assert storage_of(storage, dtype) == storage
 
@@ -65,6 +65,7 @@ def test_what_is_asked_for_by_name_is_what_one_gets() -> None:
         ("AVX512", "float32", torch.bfloat16, "float32 needs dtype float32"),
         ("DEFAULT", "float16", torch.float32, "AVX2"),
         ("AVX2", "int3", torch.float32, "'int3'"),
+        ("AVX2", "fp8", torch.float32, "fp8 needs a CUDA device .*; on the CPU use int8, int4 or auto"),
     ],
     indirect=["processor"],
 )
@@ -89,7 +90,34 @@ def test_on_cuda_matrices_are_of_the_dtype_itself(dtype: torch.dtype, storage: S
         storage_of(other, dtype, CUDA)
 
 
-@on("choice", ["float16", "int8", "int4"])
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Its compute capability."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: request.param)
+
+
+@on("dtype", [torch.bfloat16, torch.float32])
+def test_int8_on_cuda_is_another_storage_than_on_the_cpu(dtype: torch.dtype) -> None:
+    assert storage_of("int8", dtype, CUDA) == "w8a8"
+    assert storage_of("int8", dtype) == "int8"
+
+
+@on("card", [(8, 9), (9, 0), (12, 0)], indirect=True)
+@pytest.mark.usefixtures("card")
+def test_fp8_goes_with_bfloat16() -> None:
+    assert storage_of("fp8", torch.bfloat16, CUDA) == "fp8"
+    with pytest.raises(ValueError, match="fp8 needs dtype bfloat16"):
+        storage_of("fp8", torch.float32, CUDA)
+
+
+@on("card", [(8, 0), (8, 6)], indirect=True)
+@pytest.mark.usefixtures("card")
+def test_fp8_needs_a_card_that_has_it() -> None:
+    with pytest.raises(ValueError, match=r"fp8 needs a CUDA device of compute capability 8\.9 or newer; use int8"):
+        storage_of("fp8", torch.bfloat16, CUDA)
+
+
+@on("choice", ["float16", "int4"])
 def test_what_is_packed_for_the_cpu_is_refused_on_cuda(choice: str) -> None:
     with pytest.raises(ValueError, match=f"weights {choice} is packed for the CPU alone"):
         storage_of(choice, torch.bfloat16, CUDA)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kernels import DenseProduct
+from kernels import DenseProduct, Storage
 from tests.worker.kv.layouts import LayoutClass
 from tests.worker.live import TOKEN
 from tests.worker.peers import Peer
@@ -65,8 +65,9 @@ def test_without_cuda_auto_is_the_cpu_and_cuda_is_refused() -> None:
     [
         (["--kv-layout", "slots"], "--kv-layout slots is for the CPU alone"),
         (["--deterministic"], "--deterministic is for the CPU alone"),
-        (["--weights", "int4"], "--weights int4 is packed for the CPU alone"),
-        (["--weights", "int8"], "--weights int8 is packed for the CPU alone"),
+        (["--weights", "int4"], "--weights int4 is packed for the CPU alone; use int8, fp8 or auto"),
+        (["--weights", "float16"], "--weights float16 is packed for the CPU alone; use int8, fp8 or auto"),
+        (["--weights", "fp8", "--dtype", "float32"], "--weights fp8 needs dtype bfloat16"),
         (["--dtype", "float32", "--weights", "bfloat16"], "--weights bfloat16 needs dtype bfloat16"),
     ],
 )
@@ -76,6 +77,12 @@ def test_what_cuda_cannot_do_is_one_sentence(
     (tmp_path / "token").write_text(TOKEN)
     required = ["--port", "0", "--token-file", str(tmp_path / "token"), "--threads", "1", "--model", str(tiny_path)]
     assert reason in sentence(main([*required, *flags]), capsys)
+
+
+def test_fp8_is_not_for_the_cpu(tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    required = ["--port", "0", "--token-file", str(tmp_path / "token"), "--threads", "1", "--model", str(tiny_path)]
+    assert "fp8 needs a CUDA device" in sentence(main([*required, "--device", "cpu", "--weights", "fp8"]), capsys)
 
 
 @pytest.mark.usefixtures("cuda")
@@ -112,9 +119,18 @@ def forward_on_meta(model: Model) -> Tensor:
         return model.forward([5] * 31, [Row(0, 19, 1), Row(1, 0, 30, wanted=2)], layout)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_forward_pass_needs_nothing_of_the_cpu(tiny_path: Path, dtype: torch.dtype) -> None:
-    logits = forward_on_meta(Model(open_weights(tiny_path), dtype, device=META))
+@pytest.mark.parametrize(
+    ("dtype", "storage"),
+    [
+        (torch.float32, "float32"),
+        (torch.float32, "w8a8"),
+        (torch.bfloat16, "bfloat16"),
+        (torch.bfloat16, "fp8"),
+        (torch.bfloat16, "w8a8"),
+    ],
+)
+def test_a_forward_pass_needs_nothing_of_the_cpu(tiny_path: Path, dtype: torch.dtype, storage: Storage) -> None:
+    logits = forward_on_meta(Model(open_weights(tiny_path), dtype, storage=storage, device=META))
     assert (logits.device, logits.dtype, logits.shape) == (META, torch.float32, (3, len(vocabulary())))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels import ProductByRows, Storage
+from kernels import DenseProduct, Float8Product, Product, ProductByRows, RotatedInt8Product, Storage
 from tests.worker.test_model import fresh
 from worker.kv import SlotLayout
 from worker.linears import Linears
@@ -106,6 +106,21 @@ def test_the_head_is_never_brought_to_four_bits() -> None:
     assert not isinstance(linears.head("head")._product, ProductByRows)
 
 
+@pytest.mark.parametrize(("storage", "kind"), [("fp8", Float8Product), ("w8a8", RotatedInt8Product)])
+def test_on_cuda_a_matrix_whose_shape_has_no_kernel_stays_whole_and_so_does_the_head(
+    storage: Storage, kind: type[Product]
+) -> None:
+    weights = Written(
+        a=torch.randn(32, 64), wide=torch.randn(32, 36), high=torch.randn(36, 64), head=torch.randn(32, 64)
+    )
+    linears = Linears(weights, torch.bfloat16, storage, device=torch.device("meta"))
+    assert isinstance(linears("a")._product, kind)
+    assert isinstance(linears("wide")._product, DenseProduct)
+    assert isinstance(linears("high")._product, DenseProduct)
+    assert isinstance(linears("a", "high")._product, DenseProduct)  # 68 rows together
+    assert isinstance(linears.head("head")._product, DenseProduct)
+
+
 @pytest.mark.parametrize("storage", ["float32", "float16", "int8", "int4"])
 @pytest.mark.parametrize("rows", [1, 40])
 def test_every_storage_multiplies_by_the_same_matrix(storage: Storage, rows: int) -> None:
@@ -124,11 +139,22 @@ def test_weights_that_float16_cannot_hold_stay_float32() -> None:
 
 def test_a_fingerprint_names_the_storage(tiny_path: Path) -> None:
     weights = open_weights(tiny_path)
-    storages: list[Storage] = ["float32", "float16", "int8", "int4"]
-    assert len({fingerprint(weights, torch.float32, storage) for storage in storages}) == 4
+    storages: list[Storage] = ["float32", "float16", "int8", "int4", "fp8", "w8a8"]
+    assert len({fingerprint(weights, torch.float32, storage) for storage in storages}) == 6
 
 
-@pytest.mark.parametrize(("storage", "off"), [("float16", 0.005), ("int8", 0.1), ("int4", 0.1)])
+def test_a_fingerprint_names_the_kind_of_device_but_not_which_of_them(tiny_path: Path) -> None:
+    weights = open_weights(tiny_path)
+    one, two, cpu = (
+        fingerprint(weights, torch.bfloat16, "bfloat16", device=torch.device(name))
+        for name in ("cuda:0", "cuda:1", "cpu")
+    )
+    assert one == two != cpu == fingerprint(weights, torch.bfloat16, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("storage", "off"), [("float16", 0.005), ("int8", 0.1), ("int4", 0.1), ("fp8", 0.15), ("w8a8", 0.1)]
+)
 def test_a_model_says_nearly_the_same_whatever_it_is_kept_as(
     storage: Storage, off: float, tiny_path: Path, tiny_model: Model
 ) -> None:
@@ -138,3 +164,26 @@ def test_a_model_says_nearly_the_same_whatever_it_is_kept_as(
         row = [Row(0, 0, len(tokens))]
         found, exact = (one.forward(tokens, row, fresh(one, SlotLayout)) for one in (model, tiny_model))
         assert 0 < (found - exact).std() < off * exact.std()
+
+
+@pytest.mark.parametrize(("storage", "most"), [("fp8", 0.05), ("w8a8", 0.005)])
+def test_the_codes_of_cuda_hardly_move_what_a_model_expects(
+    storage: Storage, most: float, tiny_path: Path, tiny_model: Model
+) -> None:
+    """Kullback-Leibler divergence, in nats a token."""
+    model, tokens = Model(open_weights(tiny_path), torch.float32, storage=storage), list(range(5, 69))
+    found, exact = (
+        one.forward(tokens, [Row(0, 0, 64, wanted=64)], fresh(one, SlotLayout)).log_softmax(-1)
+        for one in (model, tiny_model)
+    )
+    assert 0 < float((exact.exp() * (exact - found)).sum()) / 64 < most
+
+
+@pytest.mark.parametrize("storage", ["fp8", "w8a8"])
+def test_what_a_model_with_codes_says_does_not_depend_on_the_batch(storage: Storage, tiny_path: Path) -> None:
+    model = Model(open_weights(tiny_path), torch.float32, storage=storage)
+    alone = model.forward([5, 9, 200], [Row(0, 0, 3)], fresh(model, SlotLayout))
+    beside = model.forward(
+        [7, *range(10, 40), 5, 9, 200], [Row(1, 0, 1), Row(2, 0, 30), Row(0, 0, 3)], fresh(model, SlotLayout)
+    )
+    torch.testing.assert_close(beside[2], alone[0], atol=0.05, rtol=0)

@@ -17,7 +17,9 @@ def flags(argv: tuple[str, ...]) -> dict[str, str]:
 
 def test_each_worker_gets_its_own_port_and_name_and_all_share_the_rest(tmp_path: Path) -> None:
     (tmp_path / "worker.token").write_text("secret-token\n")
-    settings = Settings(home=tmp_path, workers=2, threads=3, dtype="float32", weights="int4", context_length=512)
+    settings = Settings(
+        home=tmp_path, workers=2, threads=3, device="cpu", dtype="float32", weights="int4", context_length=512
+    )
     first, second = worker_processes(settings, ModelFile(Path("/m.gguf"), "m"))
     assert flags(first.argv) == {
         "--port": first.url.rpartition(":")[2],
@@ -26,6 +28,7 @@ def test_each_worker_gets_its_own_port_and_name_and_all_share_the_rest(tmp_path:
         "--model": "/m.gguf",
         "--name": "m",
         "--threads": "3",
+        "--device": "cpu",
         "--dtype": "float32",
         "--weights": "int4",
         "--log-level": "info",
