@@ -2,8 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from threading import Event
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,15 +9,13 @@ from hypothesis import strategies as st
 
 from cacheplane.identity import Namespace
 from tests.worker.kv.layouts import LAYOUTS, LayoutClass
-from tests.worker.rig import BLOCK, GLOBEX, Reply, Rig, ask, greedy
+from tests.worker.rig import GLOBEX, Reply, Rig, ask, greedy
 from worker.fairness import reply_cost
 from worker.grammar import GrammarCompiler
-from worker.kv import KVLimits
-from worker.kv.loading import Loader
 from worker.model import Model
 from worker.scheduler import PROGRESS
 from worker.tokenizer import Vocabulary
-from worker.wire import Cached, End, Frame, Sampling, Start, WorkerError
+from worker.wire import Frame, Sampling, Start, WorkerError
 
 SLOTS = 4
 BLOCKS = 160  # so that over pages, too, nobody but slots and budget is short
@@ -345,81 +341,5 @@ def test_a_full_part_of_the_queue_refuses_its_own_tag_only(tiny_model: Model, ti
     rig.submit(ask([9], tag="globex"))
     with pytest.raises(WorkerError, match="the queue is full"):
         rig.submit(ask([9], tag="globex", n=2))
-    rig.run()
-    rig.check_idle()
-
-
-# Blocks on their way from host or disk
-
-LONG = [70] * 40
-ROOM = 32  # blocks
-
-
-@pytest.fixture
-def loading(
-    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Rig, Event]]:
-    """LONG was computed, and others that needed all room drove it from the device to the host; it comes back when the
-    event is set."""
-    gate = Event()
-    load = Loader._load
-
-    def held(*arguments: Any) -> int:
-        assert gate.wait(60)
-        return load(*arguments)
-
-    monkeypatch.setattr(Loader, "_load", held)
-    limits = KVLimits(host_bytes=1 << 20, gate=0)
-    rig = Rig(tiny_model, tiny_vocabulary, blocks=ROOM, limits=limits, layout=layout)
-    rig.complete(ask(LONG, sampling=greedy(1)))
-    for token in (5, 6):
-        rig.complete(ask([token] * (ROOM * BLOCK - 1), sampling=greedy(1)))
-    rig.memory.reuse.prefill_tps = 0.0  # loading pays
-    yield rig, gate
-    gate.set()
-    rig.memory.shut()
-
-
-def test_a_sequence_waits_for_its_blocks_and_holds_nobody_up(loading: tuple[Rig, Event]) -> None:
-    rig, gate = loading
-    waiting = rig.submit(ask(LONG, tag="acme"))
-    other = rig.submit(ask([*range(10, 34)], tag="globex"))
-    while not other.frames or not isinstance(other.frames[-1], End):
-        rig.engine.step()
-    assert waiting.frames == []
-    assert rig.scheduler.loading
-    assert not rig.engine.step()
-    gate.set()
-    rig.run()
-    waiting.check()
-    assert waiting.start.cached == Cached(host=len(LONG) - BLOCK)
-    assert waiting.tokens() == rig.complete(ask(LONG, namespace=GLOBEX)).tokens()
-    rig.check_idle()
-
-
-def test_a_request_may_end_while_its_blocks_are_on_their_way(loading: tuple[Rig, Event]) -> None:
-    rig, gate = loading
-    request = ask(LONG)
-    reply = rig.submit(request)
-    rig.engine.step()
-    assert rig.engine.abort(request.request_id)
-    reply.check()
-    assert reply.start.cached == Cached()
-    gate.set()
-    while rig.memory.slots.free < rig.memory.slots.total:
-        assert not rig.engine.step()
-    rig.check_idle()
-
-
-def test_a_sequence_is_not_preempted_while_its_blocks_are_on_their_way(loading: tuple[Rig, Event]) -> None:
-    rig, gate = loading
-    rig.submit(ask(LONG, tag="acme", request_id="loading", priority=0))
-    for number in range(3):
-        rig.submit(ask([200 + number] * 9, tag="acme", request_id=f"r{number}", sampling=greedy(30)))
-    rig.engine.step()
-    rig.submit(ask([9], tag="globex", request_id="quiet"))
-    rig.engine.step()
-    assert {sequence.job.id for sequence in rig.scheduler.running} == {"loading", "r0", "r1", "quiet"}
-    gate.set()
     rig.run()
     rig.check_idle()

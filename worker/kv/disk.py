@@ -13,6 +13,7 @@ import structlog
 from torch import Tensor
 
 from worker.kv.blockfile import BlockFile
+from worker.kv.diskcounters import DiskCounters
 from worker.kv.folder import BlockFolder, Found
 from worker.kv.rate import CopyRate
 from worker.kv.record import DiskRecord, parents_first
@@ -24,28 +25,6 @@ _STAGING_BYTES: Final = 64 << 20
 _READERS: Final = 2
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class DiskCounters:
-    """What happened since the start, in blocks.
-
-    stored    written
-    loaded    read back, every byte right
-    corrupt   files found damaged, cut off, foreign or gone, at a load or a scan
-    refused   not written: staging was full, or no block could make room
-    failed    not written: the system said no
-    dropped   no longer on disk, and told so in `take_dropped`
-    evicted   those of them that made room for another
-    """
-
-    stored: int = 0
-    loaded: int = 0
-    corrupt: int = 0
-    refused: int = 0
-    failed: int = 0
-    dropped: int = 0
-    evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,6 +156,12 @@ class DiskTier:
                 return _done(None)
             self._shelf.touch(record.digest)
             return self._readers.submit(self._fetch, record, place)
+
+    def touch(self, digest: bytes) -> None:
+        """The block is about to be loaded: if it is here, it is the most recently used."""
+        with self._lock:
+            if digest in self._shelf:
+                self._shelf.touch(digest)
 
     def remove(self, digest: bytes) -> None:
         """The block is gone for every later call, also one that is still being written; its file follows soon.

@@ -9,7 +9,7 @@ from cacheplane.wire import Tier
 from worker.kv.edges import Tokens, edge_at, edges_of
 from worker.kv.holding import Arrival, Holding
 from worker.kv.layout import Layout
-from worker.kv.loading import Loader, Part
+from worker.kv.loading import Here, Loader, Part
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
 from worker.kv.shape import Block
 from worker.kv.tiers import Tiers, record_of
@@ -71,7 +71,8 @@ class Reuse:
             parts.append(self._part(into, node))
         if parts:
             holding.loading = True
-            self._arrivals.append(Arrival(holding, tokens, path, brought, self._loader.start(parts)))
+            came = self._loader.start(parts, lambda: not holding.closed)
+            self._arrivals.append(Arrival(holding, tokens, path, brought, came))
         else:
             self._begin(holding, tokens, Cached(device=len(path) * self._block_size))
 
@@ -91,11 +92,13 @@ class Reuse:
     def _part(self, into: Block, node: Node) -> Part:
         if node.host != NOWHERE:
             view = self._tiers.read_host(node)
-            return Part(into, Tier.HOST, lambda: view)
-        return Part(into, Tier.DISK, self._tiers.disk.load(record_of(node)).result)
+            return Part(into, Tier.HOST, lambda: Here(view))
+        record = record_of(node)
+        self._tiers.disk.touch(record.digest)  # now, since it is read later: until then others may need room there
+        return Part(into, Tier.DISK, lambda: self._tiers.disk.load(record))
 
     def _arrive(self, arrival: Arrival) -> None:
-        """The loader is done: the sequence begins with what has come, up to the first block that was a miss."""
+        """The loader is done: the sequence begins with what has come, up to the first block that has not."""
         holding, path, came = arrival.holding, arrival.path, arrival.future.result()
         on_host = [index for index in arrival.brought if path[index].host != NOWHERE]
         for index in on_host:

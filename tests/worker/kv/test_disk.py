@@ -87,6 +87,17 @@ def test_what_is_loaded_stays_longer(tmp_path: Path) -> None:
         assert tier.take_dropped() == [two.digest]
 
 
+def test_what_is_about_to_be_loaded_stays_longer(tmp_path: Path) -> None:
+    one, other, third = (chain(1, first=first)[0] for first in (0, 10, 20))
+    with opened(tmp_path, files=2) as (tier, _):
+        assert store(tier, one)
+        assert store(tier, other)
+        tier.touch(one.digest)
+        tier.touch(third.digest)  # which is not here
+        assert store(tier, third)
+        assert tier.take_dropped() == [other.digest]
+
+
 def test_what_is_stored_again_stays_longer(tmp_path: Path) -> None:
     one, two, three = (chain(1, first=first)[0] for first in (0, 20, 40))
     with opened(tmp_path, files=2) as (tier, _):
