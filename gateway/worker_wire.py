@@ -92,6 +92,7 @@ class ModelInfo(msgspec.Struct, kw_only=True):
     stop_ids: list[int]
     special_tokens: list[str]
     max_n: int
+    draft_model: str = ""
 
 
 class Load(msgspec.Struct, kw_only=True):

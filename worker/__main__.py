@@ -17,6 +17,7 @@ import uvloop
 from kernels import Storage, compute_dtype, storage_of
 from worker.config import ConfigError, WorkerConfig, parse
 from worker.device import device_of
+from worker.draft_model import DraftModel
 from worker.engine import Engine
 from worker.grammar import GrammarCompiler
 from worker.kv import KVLimits, KVMemory, PagedLayout, SlotLayout
@@ -112,7 +113,8 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     mark = fingerprint(weights, dtype, storage, tile, device)
     memory = KVMemory(layout, _kv_limits(config, mark))
     drafts = 0 if config.speculation == "off" else config.draft_tokens
-    speculator = Speculator(drafts, adaptive=config.speculation == "auto")
+    draft_model = _draft_model(config, model, storage, vocabulary)
+    speculator = Speculator(drafts, adaptive=config.speculation == "auto", draft_model=draft_model)
     scheduler = Scheduler(memory, budget=config.chunk_tokens, max_waiting=config.max_waiting, speculator=speculator)
     compiler = GrammarCompiler(vocabulary)
     publisher = EventPublisher(config.host, epoch)  # last: sockets that a failed start left open could hang its exit
@@ -121,6 +123,17 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     )
     info = _model_info(config, epoch, weights, vocabulary, layout.context, dtype, mark)
     return Service(info, engine, compiler, publisher, config.token)
+
+
+def _draft_model(config: WorkerConfig, model: Model, storage: Storage, vocabulary: Vocabulary) -> DraftModel | None:
+    if config.draft_model is None:
+        return None
+    weights = open_weights(config.draft_model)
+    difference = vocabulary.difference(read_vocabulary(weights))
+    if difference is not None:
+        raise ModelError(f"--draft-model {config.draft_model} has other tokens than --model: {difference}")
+    guessing = Model(weights, model.dtype, model.context, storage, device=model.device)
+    return DraftModel.beside(model, guessing, config.slots)
 
 
 def _layout_class(config: WorkerConfig, device: torch.device) -> type[SlotLayout] | type[PagedLayout]:
@@ -180,6 +193,7 @@ def _model_info(
         stop_ids=vocabulary.stop_ids,
         special_tokens=list(vocabulary.control.values()),
         max_n=min(MAX_N, config.slots),
+        draft_model="" if config.draft_model is None else config.draft_model.name,
     )
 
 

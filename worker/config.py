@@ -38,6 +38,7 @@ class WorkerConfig:
     max_waiting: int
     speculation: str
     draft_tokens: int
+    draft_model: Path | None
     deterministic: bool
     log_level: str
 
@@ -61,6 +62,8 @@ def parse(arguments: list[str]) -> WorkerConfig:
             raise ConfigError(f"--{name.replace('_', '-')} must be 0 or more")
     if flags.deterministic and flags.kv_layout == "paged":
         raise ConfigError("--deterministic needs --kv-layout slots: attention over pages depends on the batch")
+    if flags.draft_model is not None and flags.speculation != "auto":
+        raise ConfigError("--draft-model needs --speculation auto: a guess of a model is made only where it pays")
     if not 0 <= flags.offload_priority <= 100:
         raise ConfigError("--offload-priority must be from 0 to 100")
     return WorkerConfig(
@@ -90,6 +93,7 @@ def parse(arguments: list[str]) -> WorkerConfig:
         max_waiting=flags.max_waiting,
         speculation=flags.speculation,
         draft_tokens=flags.draft_tokens,
+        draft_model=flags.draft_model,
         deterministic=flags.deterministic,
         log_level=flags.log_level,
     )
@@ -156,6 +160,11 @@ def _parser() -> argparse.ArgumentParser:
         help="draft tokens by looking up in prompt and reply what came next before: as far as it pays, always, never",
     )
     parser.add_argument("--draft-tokens", type=int, default=16, help="the most that one reply has in one step")
+    parser.add_argument(
+        "--draft-model",
+        type=Path,
+        help="a smaller model with the same tokens, GGUF file or folder, that drafts where looking up finds nothing",
+    )
     parser.add_argument(
         "--deterministic", action="store_true", help="the same bits alone and in any batch, by slower products"
     )

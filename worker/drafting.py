@@ -1,7 +1,8 @@
 """Draft tokens for one sequence, and whether they are worth the time that they take.
 
-A draft is looked up in the sequence itself (worker/ngrams.py) and computed in the same step as the token before it. It
-is accepted where it is what the sampler draws at that position anyhow, so the reply is the one that it would have been.
+A draft is looked up in the sequence itself (worker/ngrams.py) or guessed by a smaller model (worker/draft_model.py),
+and computed in the same step as the token before it. It is accepted where it is what the sampler draws at that position
+anyhow, so the reply is the one that it would have been.
 """
 
 from array import array
@@ -13,7 +14,12 @@ from worker.ngrams import NgramIndex
 _KEEP = 0.8  # of what is known of a reply's drafts, when one more has been verified
 _POOL_KEEP = 0.99  # of what is known of all drafts of the worker, in both cases
 _FADE = 0.98  # of what is known of a reply's, when one was not worth it: it is tried again after some dozens of tokens
-_PRIOR = 0.5  # chance of a draft token before anything is known
+_PRIOR = 0.5  # chance of a token that was looked up, before anything is known
+# Of a guess of a model, high enough that a good one is tried: of small siblings of large models 0.5 to 0.9 is reported.
+# source   Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2023
+_MODEL_PRIOR = 0.8
+_MODEL = -1  # the place of a model's chance among those of look-ups by rank
+SOURCES = ("ngram", "model")
 
 
 @dataclass(slots=True)
@@ -57,16 +63,21 @@ class Price:
             reached *= chance
         return length if gain > self.row + length * self.token else 0
 
+    def saved(self, chance: float, length: int) -> float:
+        """The part of a reply's time that drafts of this length save."""
+        gain = sum(chance**rank for rank in range(1, length + 1))
+        return (gain - self.row - length * self.token) / (1 + gain)
+
 
 @dataclass(slots=True)
 class Pool:
-    """What the drafts of all sequences of a worker were worth, by the length of the run that was found."""
+    """What the drafts of a worker's sequences were worth: by the length of the run that was found, a model's last."""
 
     index: Callable[[], NgramIndex] = NgramIndex
     chances: list[Chance] = field(default_factory=list)
 
     def chance(self, rank: int) -> float:
-        return self.chances[rank].value(_PRIOR)
+        return self.chances[rank].value(_MODEL_PRIOR if rank == _MODEL else _PRIOR)
 
 
 class Drafter:
@@ -76,24 +87,47 @@ class Drafter:
         self._pool = pool
         self._index = pool.index()
         if not pool.chances:
-            pool.chances = [Chance() for _ in self._index.lengths]
-        self._chances = [Chance() for _ in self._index.lengths]
+            pool.chances = [Chance() for _ in (*self._index.lengths, _MODEL)]
+        self._chances = [Chance() for _ in pool.chances]
         self._rank = 0
 
+    @property
+    def source(self) -> str:
+        """Where the last proposal came from, one of SOURCES."""
+        return SOURCES[self._rank == _MODEL]
+
+    @property
+    def trust(self) -> float:
+        """The chance of a model's guess."""
+        return self._chance(_MODEL)
+
     def propose(self, tokens: "array[int]", most: int, price: Price) -> list[int]:
-        """What may come after these tokens; often nothing."""
+        """What was seen to come after these tokens; often nothing."""
         found, rank = self._index.find(tokens, most)
         if not found:
             return []
-        chance = self._chances[rank].value(self._pool.chance(rank))
-        length = price.length(chance, len(found))
+        length = price.length(self._chance(rank), len(found))
         if not length:
-            self._chances[rank].fade(_FADE)
-            self._pool.chances[rank].fade(_POOL_KEEP)
+            self._fade(rank)
         self._rank = rank
         return found[:length]
+
+    def distrust(self) -> None:
+        """A model's guesses were not worth it."""
+        self._fade(_MODEL)
+
+    def guessed(self) -> None:
+        """The proposal is a model's."""
+        self._rank = _MODEL
 
     def verified(self, accepted: int, *, rejected: bool) -> None:
         """Of the last proposal so many were accepted, and one was rejected or none."""
         self._chances[self._rank].verified(accepted, rejected=rejected)
         self._pool.chances[self._rank].verified(accepted, rejected=rejected, keep=_POOL_KEEP)
+
+    def _chance(self, rank: int) -> float:
+        return self._chances[rank].value(self._pool.chance(rank))
+
+    def _fade(self, rank: int) -> None:
+        self._chances[rank].fade(_FADE)
+        self._pool.chances[rank].fade(_POOL_KEEP)

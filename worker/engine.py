@@ -3,10 +3,10 @@
 import threading
 import time
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cacheplane.identity import Span
@@ -32,17 +32,25 @@ _LOADING_SECONDS = 0.001  # between two looks at blocks that are on their way, w
 
 @dataclass(slots=True)
 class Counters:
-    """What the engine has done since it started, and its moving averages."""
+    """What the engine has done since it started, and its moving averages; draft tokens by where they came from."""
 
     steps: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
     requests: int = 0
     aborted: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
+    drafted: Counter[str] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter)
     prefill_tps: float = 0.0
     decode_step_ms: float = 0.0
+
+    @property
+    def drafted_tokens(self) -> int:
+        return self.drafted.total()
+
+    @property
+    def accepted_tokens(self) -> int:
+        return self.accepted.total()
 
 
 class Engine:
@@ -90,6 +98,12 @@ class Engine:
         return self._scheduler.work
 
     @property
+    def draft_kv_bytes(self) -> int:
+        """The most that a draft model's KV takes; 0 without one."""
+        draft_model = self._scheduler.speculator.draft_model
+        return 0 if draft_model is None else draft_model.kv_bytes
+
+    @property
     def total_blocks(self) -> int:
         return self.memory.pool.total
 
@@ -114,6 +128,8 @@ class Engine:
             self._model.wait()
             times.observe(1, int(count > 1), count - 1, time.perf_counter() - began)
         self.counters.decode_step_ms = times.plain(1) * 1000
+        if self._scheduler.speculator.draft_model is not None:
+            self._scheduler.speculator.draft_model.warm_up()
         self.memory.close(holding)
         self.load = self._measure_load()
 
@@ -167,9 +183,9 @@ class Engine:
             "sampling.stop_ids": max(request.sampling.stop_ids, default=0),
             "sampling.logit_bias": max(map(int, request.sampling.logit_bias), default=0),
         }
-        for field, token in highest.items():
+        for name, token in highest.items():
             if token > last:
-                raise WorkerError(400, "bad_request", f"{field}: token ids end at {last}", field)
+                raise WorkerError(400, "bad_request", f"{name}: token ids end at {last}", name)
 
     def abort(self, request_id: str) -> bool:
         """Ends a request now. On the engine's thread; False when it is not running any more."""
@@ -199,10 +215,12 @@ class Engine:
         self._expire()
         self.memory.poll()
         self._scheduler.admit()
+        began = time.perf_counter()
         batch = self._scheduler.next_batch()
         if batch is not None:
+            planned = time.perf_counter() - began  # by much the most of it is a draft model's, if there is one
             self.load = self._measure_load()  # a step takes long; what was just admitted must show before its end
-            self._compute(batch)
+            self._compute(batch, planned)
         # Before `retire` ends a request: a session's next turn must find its last blocks in the gateway's index.
         self._publish_events()
         self._retire()
@@ -231,7 +249,7 @@ class Engine:
             free_blocks=self.memory.pool.free,
         )
 
-    def _compute(self, batch: Batch) -> None:
+    def _compute(self, batch: Batch, planned: float) -> None:
         began = time.perf_counter()
         logits = self._model.forward(batch.tokens, batch.rows, self.memory.layout).cpu().numpy()
         self._model.wait()  # without logits nothing has waited yet, and the time of this step would be the next one's
@@ -242,7 +260,7 @@ class Engine:
             done += row.wanted
             if row.wanted and not sequence.finished:  # one that failed has ended its siblings
                 self._advance(sequence, scores, drafts)
-        self._measure(batch, time.perf_counter() - began)
+        self._measure(batch, time.perf_counter() - began, planned)
 
     def _advance(self, sequence: Sequence, logits: Logits, drafts: list[int]) -> None:
         before = sequence.generated
@@ -253,8 +271,8 @@ class Engine:
             return
         if drafts:
             self._scheduler.verified(sequence, len(drafts), accepted)
-        self.counters.drafted_tokens += len(drafts)
-        self.counters.accepted_tokens += accepted
+            self.counters.drafted[sequence.source] += len(drafts)
+            self.counters.accepted[sequence.source] += accepted
         self.counters.generated_tokens += sequence.generated - before
 
     def _fail(self, job: Job, code: str, message: str) -> None:
@@ -262,13 +280,13 @@ class Engine:
         job.failure = ErrorFrame(code, message)
         self._scheduler.stop(job, "error")
 
-    def _measure(self, batch: Batch, seconds: float) -> None:
+    def _measure(self, batch: Batch, seconds: float, planned: float) -> None:
         counters = self.counters
         counters.steps += 1
         if batch.prefill_tokens >= _MIN_MEASURED_PREFILL:
             self._set_prefill_rate(_average(counters.prefill_tps, batch.prefill_tokens / seconds))
         elif batch.prefill_tokens == 0:
-            counters.decode_step_ms = _average(counters.decode_step_ms, seconds * 1000)
+            counters.decode_step_ms = _average(counters.decode_step_ms, (planned + seconds) * 1000)
             long = sum(row.count > 1 for row in batch.rows)
             self._scheduler.speculator.times.observe(
                 len(batch.rows), long, len(batch.tokens) - len(batch.rows), seconds

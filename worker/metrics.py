@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from worker.drafting import SOURCES
 from worker.engine import Engine
 from worker.kv.accounts import Tally
 from worker.kv.figures import KVFigures
@@ -43,6 +44,13 @@ class EngineCollector(Collector):
         yield CounterMetricFamily("saltway_worker_generated_tokens", "Tokens generated", counters.generated_tokens)
         yield CounterMetricFamily("saltway_worker_drafted_tokens", "Draft tokens computed", counters.drafted_tokens)
         yield CounterMetricFamily("saltway_worker_accepted_tokens", "Draft tokens accepted", counters.accepted_tokens)
+        drafts = CounterMetricFamily("saltway_worker_drafts", "Draft tokens by source", labels=["source", "outcome"])
+        for source in SOURCES:
+            drafts.add_metric([source, "proposed"], counters.drafted[source])
+            drafts.add_metric([source, "accepted"], counters.accepted[source])
+        yield drafts
+        most = self._engine.draft_kv_bytes
+        yield GaugeMetricFamily("saltway_worker_draft_kv_bytes", "The most that a draft model's KV takes", most)
         yield GaugeMetricFamily("saltway_worker_tasks", "asyncio tasks of the process", self.tasks)
         yield GaugeMetricFamily("saltway_worker_waiting", "Sequences that wait for a slot", load.waiting)
         yield GaugeMetricFamily("saltway_worker_running", "Sequences that hold a slot", load.running)

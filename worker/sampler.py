@@ -47,7 +47,12 @@ class Sampler:
             self._generated[token] += 1
 
     def choose(self, logits: Logits, position: int, allowed: NDArray[np.bool_] | None) -> Choice | None:
-        """The next token; None when nothing is allowed.
+        """The next token; None when nothing is allowed. See `pick`."""
+        token = self.pick(logits, position, allowed)
+        return None if token is None else Choice(token, self._logprob(logits, token))
+
+    def pick(self, logits: Logits, position: int, allowed: NDArray[np.bool_] | None) -> int | None:
+        """The next token alone; None when nothing is allowed.
 
         logits    [vocabulary]; not changed
         position  tokens generated before this one
@@ -59,8 +64,7 @@ class Sampler:
         best = int(scores.argmax())
         if scores[best] == -np.inf:
             return None
-        token = best if self.params.temperature == 0 else self._draw(scores, position)
-        return Choice(token, self._logprob(logits, token))
+        return best if self.params.temperature == 0 else self._draw(scores, position)
 
     def _penalised(self, logits: Logits) -> Logits:
         """source   frequency and presence: OpenAI's API reference; repetition: CTRL, Keskar et al., 2019"""

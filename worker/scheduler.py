@@ -165,6 +165,7 @@ class Scheduler:
     def preempt(self, sequence: Sequence) -> None:
         """A running sequence goes back to wait, with all its tokens; what is stored of it stays in the tree."""
         self._memory.close(sequence.pause(PROGRESS))
+        self.speculator.leave(sequence)
         self.running.remove(sequence)
         self.fairness[sequence.job.tag].slots -= 1
         self.waiting.push(sequence)
@@ -292,6 +293,7 @@ class Scheduler:
         job = sequence.job
         assert sequence.holding is not None
         self._memory.close(sequence.holding, job.tag, job.retention)
+        self.speculator.leave(sequence)
         sequence.holding = None
         self.running.remove(sequence)
         self.fairness[job.tag].slots -= 1

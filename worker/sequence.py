@@ -120,7 +120,7 @@ class Sequence:
         self._grammar = job.grammars[index] if job.grammars else None
         self._sampler = Sampler(params, job.seed, index, set(job.prompt))
         self._text = TextStream(params.stop)
-        self._drafter = drafter
+        self.drafter = drafter
         self._stop_ids = set(params.stop_ids)
         if self._grammar is not None or not params.ignore_eos:
             self._stop_ids |= set(vocabulary.stop_ids)
@@ -138,6 +138,17 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self.tokens) - len(self.job.prompt)
+
+    @property
+    def source(self) -> str:
+        """Where its last drafts came from; see worker/drafting.py."""
+        assert self.drafter is not None
+        return self.drafter.source
+
+    @property
+    def left(self) -> int:
+        """Tokens that it may still generate."""
+        return self._limit - self.generated
 
     @property
     def prefilling(self) -> bool:
@@ -202,10 +213,33 @@ class Sequence:
 
     def draft(self, most: int, price: Price) -> list[int]:
         """Tokens that may well come after those that it has, to be computed along with them; often none."""
-        most = min(most, self._limit - self.generated - 1)
-        if self._drafter is None or most <= 0:
+        most = min(most, self.left - 1)
+        if self.drafter is None or most <= 0:
             return []
-        found = self._drafter.propose(self.tokens, most, price)
+        return self._possible(self.drafter.propose(self.tokens, most, price), most)
+
+    def guess(self, logits: Logits, ahead: int) -> int | None:
+        """What it would choose by another model's logits [vocabulary] after `ahead` more guesses; None for its end.
+
+        With its own randomness of that position, so that like distributions choose alike at any temperature.
+        """
+        position = self.generated + ahead
+        goes_on = position < self.job.params.min_tokens
+        allowed = self._without_stops(np.ones(len(logits), dtype=np.bool_)) if goes_on else None
+        token = self._sampler.pick(logits, position, allowed)
+        return None if token is None or token in self._stop_ids else token
+
+    def take_guesses(self, guesses: list[int]) -> list[int]:
+        """Those of the guesses that may be drafts. When none may, or there are none, that is as if one was rejected."""
+        assert self.drafter is not None
+        self.drafter.guessed()
+        drafts = self._possible(guesses, len(guesses))
+        if not drafts:
+            self.drafter.verified(0, rejected=True)
+        return drafts
+
+    def _possible(self, found: list[int], most: int) -> list[int]:
+        """What of it the reply may have before its end, and what its grammar forces behind."""
         end = next((at for at, token in enumerate(found) if token in self._stop_ids), len(found))
         if self._grammar is None or not end:
             return found[:end]
@@ -228,12 +262,12 @@ class Sequence:
             before = len(self.tokens)
             self._choose(logits[accepted], texts, logprobs)
             taken = self.tokens[before:]
-            same = _common(taken, drafts[accepted:])
+            same = common(taken, drafts[accepted:])
             accepted += same
             if same < len(taken):
                 break
-        if self._drafter is not None and drafts:
-            self._drafter.verified(accepted, rejected=self.finished is None and accepted < len(drafts))
+        if self.drafter is not None and drafts:
+            self.drafter.verified(accepted, rejected=self.finished is None and accepted < len(drafts))
         self._emit(list(self.tokens[start:]), "".join(texts), logprobs or None)
         if self.finished:
             self._close()
@@ -261,7 +295,7 @@ class Sequence:
             logprobs.append(choice.logprob)
 
     def _allowed(self) -> NDArray[np.bool_] | None:
-        left = self._limit - self.generated
+        left = self.left
         goes_on = self.generated < self.job.params.min_tokens
         if self._grammar is None:
             return self._without_stops(np.ones(len(self._vocabulary), dtype=np.bool_)) if goes_on else None
@@ -307,7 +341,7 @@ class Sequence:
         self.job.emit(Finish(self.index, self.finished, self.generated, self._text.stopped))
 
 
-def _common(one: "array[int]", other: list[int]) -> int:
+def common(one: "array[int]", other: list[int]) -> int:
     """How many tokens two runs begin with in common."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), min(len(one), len(other)))

@@ -1,70 +1,69 @@
-"""Speculative decoding: what a step of replies costs by its rows, and which of them get drafts in the next one."""
+"""Speculative decoding: which replies of a step get drafts, and where these come from."""
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from worker.drafting import Drafter, Pool, Price
+from worker.draft_model import DraftModel
+from worker.drafting import Drafter, Pool
+from worker.guesses import Guesses
 from worker.ngrams import NgramIndex
 from worker.sequence import Sequence
-
-_SMOOTHING = 0.1  # weight of the newest step in what a step takes
-
-
-class StepTimes:
-    """What a step of replies takes, learned from the engine's own steps, in seconds.
-
-    The step without drafts is measured for each number of sequences. What is more than that, in a step with drafts or
-    forced tokens, is put down to rows and tokens by normalised least mean squares (Widrow and Hoff, 1960).
-    """
-
-    def __init__(self) -> None:
-        self._plain: dict[int, float] = {}
-        self._row = 0.0
-        self._token = 0.0
-        self._observed = 0
-
-    def observe(self, sequences: int, rows: int, extra: int, seconds: float) -> None:
-        """A step of so many sequences has been computed, with `extra` tokens beyond one for each in `rows` of them."""
-        if not extra:
-            known = self._plain.get(sequences, seconds)
-            self._plain[sequences] = known + _SMOOTHING * (_tamed(seconds, known) - known)
-        elif self._plain:
-            self._observed += 1
-            plain = self.plain(sequences)
-            expected = plain + self._row * rows + self._token * extra
-            error = _tamed(seconds, expected) - expected
-            step = max(_SMOOTHING, 1 / self._observed) * error / (rows * rows + extra * extra)
-            self._row = max(0.0, self._row + step * rows)
-            self._token = max(0.0, self._token + step * extra)
-
-    def price(self, sequences: int) -> Price:
-        """Of drafts in a step of so many sequences; nothing while nothing has been measured."""
-        if not self._plain:
-            return Price()
-        rate = sequences / self.plain(sequences)
-        return Price(self._row * rate, self._token * rate)
-
-    def plain(self, sequences: int) -> float:
-        """A step of so many sequences without drafts, or of the nearest number that has been measured."""
-        return self._plain[min(self._plain, key=lambda known: abs(known - sequences))]
+from worker.steptimes import FREE, StepTimes, Terms
 
 
-def _tamed(seconds: float, known: float) -> float:
-    """A measurement, at most twice what was expected: a step that the system has interrupted says nothing."""
-    return min(seconds, 2 * known)
+class Source(Protocol):
+    """Where drafts come from. Only the engine's thread calls."""
+
+    def draft(self, replies: list[Sequence], most: int, room: int, terms: Terms) -> dict[Sequence, list[int]]:
+        """Drafts for those of the replies that have any, as far as they pay on these terms.
+
+        replies   who comes first is served first; all their tokens but drafts are of the step
+        most      tokens of one reply
+        room      tokens of all replies together, and of whatever else has to be computed first
+        """
+
+    def leave(self, sequence: Sequence) -> None:
+        """The sequence has lost its slot: what is held for it is given back, if anything is."""
+
+
+class Lookup:
+    """The Source that costs nothing: what came next when the last tokens were seen before."""
+
+    def draft(self, replies: list[Sequence], most: int, room: int, terms: Terms) -> dict[Sequence, list[int]]:
+        found: dict[Sequence, list[int]] = {}
+        for sequence in replies:
+            drafts = sequence.draft(min(most, room), terms.price)
+            if drafts:
+                found[sequence] = drafts
+                room -= len(drafts)
+        return found
+
+    def leave(self, sequence: Sequence) -> None:
+        """Holds nothing."""
 
 
 class Speculator:
     """Shares what is left of a step between the drafts of its replies.
 
-    most       draft tokens of one reply in one step; 0 for no speculation
-    adaptive   False drafts as much as there is, whether it pays or not
+    most          draft tokens of one reply in one step; 0 for no speculation
+    adaptive      False drafts as much as there is, whether it pays or not
+    draft_model   asked for those replies that nothing was found for
     """
 
-    def __init__(self, most: int, *, adaptive: bool = True, index: Callable[[], NgramIndex] = NgramIndex) -> None:
+    def __init__(
+        self,
+        most: int,
+        *,
+        adaptive: bool = True,
+        index: Callable[[], NgramIndex] = NgramIndex,
+        draft_model: DraftModel | None = None,
+    ) -> None:
         self.most = most
         self.times = StepTimes()
         self._adaptive = adaptive
         self._pool = Pool(index)
+        self.draft_model = draft_model
+        self._sources: list[Source] = [Lookup(), *([] if draft_model is None else [Guesses(draft_model)])]
 
     def drafter(self) -> Drafter | None:
         """For a new sequence."""
@@ -73,13 +72,16 @@ class Speculator:
     def draft(self, replies: Iterable[Sequence], room: int) -> dict[Sequence, list[int]]:
         """Drafts for those of the replies that have any, of `room` tokens together; who came first comes first."""
         found: dict[Sequence, list[int]] = {}
-        if not self.most or room <= 0:
-            return found
         order = sorted(replies, key=lambda sequence: sequence.rank)
-        price = self.times.price(len(order)) if self._adaptive else Price()
-        for sequence in order:
-            drafts = sequence.draft(min(self.most, room), price)
-            if drafts:
-                found[sequence] = drafts
-                room -= len(drafts)
+        terms = self.times.terms(len(order)) if self._adaptive else FREE
+        for source in self._sources if self.most else []:
+            rest = [sequence for sequence in order if sequence not in found]
+            left = room - sum(map(len, found.values()))
+            if rest and left > 0:
+                found |= source.draft(rest, self.most, left, terms)
         return found
+
+    def leave(self, sequence: Sequence) -> None:
+        """The sequence has lost its slot."""
+        for source in self._sources:
+            source.leave(sequence)

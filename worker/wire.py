@@ -206,7 +206,7 @@ Frame = Start | Delta | Finish | End | ErrorFrame
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """GET /model: all that a gateway needs to render for this worker."""
+    """GET /model: all that a gateway needs to render for this worker. draft_model: the name of its file, or none."""
 
     worker_id: str
     epoch: int
@@ -224,6 +224,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     stop_ids: list[int]
     special_tokens: list[str]
     max_n: int
+    draft_model: str = ""
 
 
 class Load(msgspec.Struct, frozen=True):

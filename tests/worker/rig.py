@@ -155,7 +155,13 @@ class Rig:
         assert (self.scheduler.fairness.busy, self.scheduler.fairness.remembered) == (0, 0)
         assert self.memory.slots.free == self.memory.slots.total
         assert all(node.users == 0 for node in [self.memory.tree.root, *self.memory.tree.walk()])
+        self.check_drafts()
         self.memory.check()
+
+    def check_drafts(self) -> None:
+        """A draft model holds slots for running sequences alone."""
+        if self.scheduler.speculator.draft_model is not None:
+            self.scheduler.speculator.draft_model.check(self.scheduler.running)
 
     def _publish(self, events: list[Event]) -> int:
         self.events.extend(events)

@@ -44,6 +44,7 @@ def test_the_defaults_are_those_of_one_worker_on_loopback(required: list[str]) -
         max_waiting=256,
         speculation="auto",
         draft_tokens=16,
+        draft_model=None,
         deterministic=False,
         log_level="info",
     )
@@ -85,6 +86,13 @@ def test_the_deterministic_mode_is_a_flag_alone(required: list[str]) -> None:
     assert parse([*required, "--deterministic"]).deterministic
     with pytest.raises(ConfigError, match="--deterministic needs --kv-layout slots"):
         parse([*required, "--deterministic", "--kv-layout", "paged"])
+
+
+def test_a_draft_model_drafts_where_it_pays_or_not_at_all(required: list[str]) -> None:
+    assert parse([*required, "--draft-model", "small"]).draft_model == Path("small")
+    for speculation in ("ngram", "off"):
+        with pytest.raises(ConfigError, match="--draft-model needs --speculation auto"):
+            parse([*required, "--draft-model", "small", "--speculation", speculation])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.worker.live import TOKEN
-from tests.worker.tiny import metadata, tensors, write_gguf
+from tests.worker.tiny import metadata, tensors, vocabulary, write_gguf
 from worker.__main__ import main
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +59,16 @@ def test_a_dtype_that_the_processor_lacks_is_one_sentence(
 
 def test_a_bad_flag_is_one_sentence(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "--block-size" in sentence(main([*flags, "--model", "m", "--block-size", "3"]), capsys)
+
+
+def test_a_draft_model_of_other_tokens_is_one_sentence(
+    flags: list[str], tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = vocabulary()
+    names[40], names[41] = names[41], names[40]
+    path = write_gguf(tmp_path / "m.gguf", metadata() | {"tokenizer.ggml.tokens": names}, tensors())
+    line = sentence(main([*flags, "--model", str(tiny_path), "--draft-model", str(path)]), capsys)
+    assert line.endswith("m.gguf has other tokens than --model: token 40 is b'F' here and b'G' there")
 
 
 def test_a_running_worker_logs_json_and_stops_when_told(tiny_path: Path, tmp_path: Path) -> None:

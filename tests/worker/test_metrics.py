@@ -5,11 +5,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.worker.rig import BLOCK, Rig, ask
+from worker.draft_model import DraftModel
 from worker.kv import KVLimits
 from worker.metrics import EngineCollector, registry_of
 from worker.model import Model
+from worker.ngrams import NgramIndex
+from worker.speculation import Speculator
 from worker.tokenizer import Vocabulary
-from worker.wire import Retention, RetentionRange
+from worker.wire import Retention, RetentionRange, Sampling
 
 PROMPT = range(4 * BLOCK + 1)
 LEASE = Retention([RetentionRange(priority=80, ttl_ms=60_000)], "one")
@@ -44,6 +47,22 @@ def test_tokens_are_counted_where_they_came_from(rig: Rig) -> None:
     assert sum(tokens or 0 for tokens in by_tier) == value(registry, "cached_tokens_total") == 2 * 4 * BLOCK
     assert value(registry, "prefilled_tokens_total") == 4 * len(PROMPT) - 2 * 4 * BLOCK
     assert value(registry, "preemptions_total") == 0
+
+
+def test_drafts_are_told_by_their_source(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
+    draft_model = DraftModel.beside(tiny_model, tiny_model, slots=4)
+    speculator = Speculator(4, adaptive=False, index=lambda: NgramIndex((1,)), draft_model=draft_model)
+    rig = Rig(tiny_model, tiny_vocabulary, speculator=speculator)
+    rig.complete(ask([*PROMPT, *PROMPT], sampling=Sampling(max_tokens=60, temperature=1, seed=1, ignore_eos=True)))
+    registry, told = scraped(rig), {}
+    for outcome in ("proposed", "accepted"):
+        for source in ("ngram", "model"):
+            told[source, outcome] = value(registry, "drafts_total", source=source, outcome=outcome) or 0
+    assert told["model", "accepted"] == told["model", "proposed"] > 0
+    assert told["ngram", "accepted"] < told["ngram", "proposed"]
+    assert value(registry, "drafted_tokens_total") == told["ngram", "proposed"] + told["model", "proposed"]
+    assert value(registry, "accepted_tokens_total") == told["ngram", "accepted"] + told["model", "accepted"]
+    assert value(registry, "draft_kv_bytes") == draft_model.kv_bytes
 
 
 def test_blocks_and_bytes_are_told_by_tier(rig: Rig) -> None:

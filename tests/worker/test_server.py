@@ -17,6 +17,7 @@ from tests.worker.client import PROMPT, Client, body, reply_of
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.live import TOKEN, LiveWorker
 from tests.worker.rig import ACME, GLOBEX
+from tests.worker.tiny import write_tiny
 from worker.wire import End, ErrorFrame, Finish, ModelInfo
 
 
@@ -54,6 +55,22 @@ async def test_every_path_but_health_wants_the_token(
     async with Client(live.url) as stranger:
         assert (await stranger.ask(method, path, headers=headers)).error == (401, "unauthorized", None)
         assert (await stranger.ask("GET", "/health", headers={})).status == 200
+
+
+async def test_a_worker_with_a_draft_model_names_it_and_replies_as_without(
+    client: Client, tiny_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "small").mkdir()
+    small = write_tiny(tmp_path / "small" / "small.gguf", seed=1)
+    sampling = {"max_tokens": 40, "temperature": 0.8, "seed": 3}
+    assert (await client.get("/model")).json["draft_model"] == ""
+    with LiveWorker(tiny_path, tmp_path, "--draft-model", str(small), "--context-length", "4096") as live:
+        async with Client(live.url) as other:
+            assert (await other.get("/model")).json["draft_model"] == "small.gguf"
+            assert (await other.get("/model")).json["fingerprint"] == (await client.get("/model")).json["fingerprint"]
+            one, two = (await client.generate(sampling=sampling), await other.generate(sampling=sampling))
+            assert one.tokens() == two.tokens()
+            assert await other.metric("saltway_worker_draft_kv_bytes") > 0
 
 
 async def test_an_unknown_path_is_not_found(client: Client) -> None:

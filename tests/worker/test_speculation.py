@@ -13,7 +13,7 @@ from tests.worker.test_grammar import PERSON, lark
 from worker.grammar import Grammar, GrammarCompiler
 from worker.model import Model
 from worker.ngrams import NgramIndex
-from worker.speculation import Speculator, StepTimes
+from worker.speculation import Speculator
 from worker.tokenizer import Vocabulary
 from worker.wire import GenerateRequest, Sampling
 
@@ -142,30 +142,6 @@ def test_without_speculation_there_are_no_drafts(tiny_model: Model, tiny_vocabul
     rig = Rig(tiny_model, tiny_vocabulary, speculator=Speculator(0))
     rig.complete(ask([5, 12], sampling=repeating()))
     assert (rig.engine.counters.drafted_tokens, rig.engine.counters.steps) == (0, 60)
-
-
-def test_what_steps_take_is_learned() -> None:
-    times = StepTimes()
-    for turn in range(300):
-        sequences, rows = 1 + turn % 4, turn % 3
-        extra = rows * (1 + turn % 5)
-        times.observe(sequences, min(rows, sequences), extra, 0.02 + 0.001 * sequences + 0.0005 * extra)
-    price = times.price(2)
-    assert times.plain(2) == pytest.approx(0.022)
-    assert price.token * times.plain(2) / 2 == pytest.approx(0.0005, rel=0.2)
-    assert price.row < 0.1
-
-
-def test_an_interrupted_step_changes_little() -> None:
-    times = StepTimes()
-    for _ in range(20):
-        times.observe(1, 0, 0, 0.02)
-    times.observe(1, 0, 0, 5.0)
-    assert times.plain(1) < 0.023
-
-
-def test_nothing_measured_costs_nothing() -> None:
-    assert StepTimes().price(4).length(0.01, 8) == 8
 
 
 def test_drafts_stop_where_they_cost_more_than_they_bring(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:

@@ -112,8 +112,8 @@ def tensors(seed: int = 0) -> dict[str, Stored]:
     return found
 
 
-def write_tiny(path: Path) -> Path:
-    return write_gguf(path, metadata(), tensors())
+def write_tiny(path: Path, seed: int = 0) -> Path:
+    return write_gguf(path, metadata(), tensors(seed))
 
 
 def write_gguf(path: Path, entries: dict[str, Value], stored: dict[str, Stored], version: int = 3) -> Path:
