@@ -78,6 +78,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "and `int4` are for the CPU, `fp8` is for CUDA."
         ),
     ] = "auto"
+    kv_dtype: Annotated[
+        Literal["auto", "int8", "fp8"],
+        Meta(
+            description="What the workers keep KV as: `int8` and `fp8` take a quarter of float32's memory in every "
+            "tier; `auto` is the type that they compute in."
+        ),
+    ] = "auto"
     context_length: Annotated[
         int, Meta(ge=0, description="Longest prompt plus answer, in tokens; 0 is the model's own length.")
     ] = 0

@@ -1,17 +1,18 @@
 """Tensor operations of the model's forward pass, in torch: packed for the CPU, plain for any other device.
 
-owns            packed matrices and how each is multiplied, 4- and 8-bit codes and the rotation before them, RMS norm,
-                rotary embedding, attention over slots and over blocks
+owns            packed matrices and how each is multiplied, 4- and 8-bit codes and the rotation before them, 8-bit codes
+                of KV, RMS norm, rotary embedding, attention over slots and over blocks
 does not own    what a block, a request or a tenant is; scheduling; weights on disk
 front door      Linear and its products, settle, in_groups, in_rows, in_float8_rows, compute_dtype, storage_of,
                 RMSNorm, Rotary, rotate, slots_attention, prefill_attention and their masks, write_blocks,
-                paged_attention, visible_positions
+                paged_attention, visible_positions; codes_dtype, rounded, as_codes, as_values
 """
 
 from kernels.attention import causal_mask, fold_mask, length_mask, prefill_attention, slots_attention
 from kernels.codes import GroupCodes, RowCodes, in_float8_rows, in_groups, in_rows
 from kernels.crossover import settle
 from kernels.eightbits import Float8Product, RotatedInt8Product
+from kernels.kvcodes import KV_CODES, KVCodes, as_codes, as_values, codes_dtype, quantize, rounded
 from kernels.linear import Linear
 from kernels.norm import RMSNorm
 from kernels.paged import paged_attention, visible_positions, write_blocks
@@ -30,6 +31,7 @@ from kernels.rotary import Rotary, rotate
 from kernels.tiles import TiledProduct
 
 __all__ = [
+    "KV_CODES",
     "STORAGES",
     "DenseProduct",
     "Float8Product",
@@ -38,6 +40,7 @@ __all__ = [
     "HalfProduct",
     "Int4Product",
     "Int8Product",
+    "KVCodes",
     "Linear",
     "Product",
     "ProductByRows",
@@ -48,7 +51,10 @@ __all__ = [
     "Storage",
     "TiledProduct",
     "UnpackedProduct",
+    "as_codes",
+    "as_values",
     "causal_mask",
+    "codes_dtype",
     "compute_dtype",
     "fold_mask",
     "in_float8_rows",
@@ -58,7 +64,9 @@ __all__ = [
     "multiplies_float16",
     "paged_attention",
     "prefill_attention",
+    "quantize",
     "rotate",
+    "rounded",
     "settle",
     "slots_attention",
     "storage_of",

@@ -14,7 +14,7 @@ import torch
 import uvicorn
 import uvloop
 
-from kernels import Storage, compute_dtype, storage_of
+from kernels import KV_CODES, KVCodes, Storage, compute_dtype, storage_of
 from worker.config import ConfigError, WorkerConfig, parse
 from worker.device import device_of
 from worker.draft_model import DraftModel
@@ -60,9 +60,8 @@ class WorkerProcess:
         self._memory = service.engine.memory
         self._app = WorkerApp(service)
         info, device = service.info, str(self._memory.layout.device)
-        self._log.info(
-            "loaded", model=info.name, device=device, dtype=info.kv_dtype, seconds=round(time.perf_counter() - began, 2)
-        )
+        seconds = round(time.perf_counter() - began, 2)
+        self._log.info("loaded", model=info.name, device=device, kv_dtype=info.kv_dtype, seconds=seconds)
 
     async def run(self, config: WorkerConfig) -> None:
         """Serves until a signal, or until the engine has crashed."""
@@ -102,15 +101,16 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     weights = open_weights(config.model)
     tile = TILE if config.deterministic else None
     vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length, storage, tile, device)
+    codes = _kv_codes(config)
     layout = layout_class(
-        model.kv_shape,
+        model.kv_shape.coded(codes),
         slots=config.slots,
         context=model.context,
         blocks=config.blocks,
         block_size=config.block_size,
         device=device,
     )
-    mark = fingerprint(weights, dtype, storage, tile, device)
+    mark = fingerprint(weights, dtype, storage, tile, device, codes)
     memory = KVMemory(layout, _kv_limits(config, mark))
     drafts = 0 if config.speculation == "off" else config.draft_tokens
     draft_model = _draft_model(config, model, storage, vocabulary)
@@ -121,7 +121,7 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     engine = Engine(
         model, vocabulary, memory, scheduler, context=layout.context, publish=publisher.publish, on_crash=on_crash
     )
-    info = _model_info(config, epoch, weights, vocabulary, layout.context, dtype, mark)
+    info = _model_info(config, epoch, weights, vocabulary, layout.context, codes or _name(dtype), mark)
     return Service(info, engine, compiler, publisher, config.token)
 
 
@@ -167,13 +167,21 @@ def _precision(config: WorkerConfig, device: torch.device) -> tuple[torch.dtype,
         raise ConfigError(f"--{error}") from None
 
 
+def _kv_codes(config: WorkerConfig) -> KVCodes | None:
+    return next((codes for codes in KV_CODES if codes == config.kv_dtype), None)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _model_info(
     config: WorkerConfig,
     epoch: int,
     weights: Weights,
     vocabulary: Vocabulary,
     context: int,
-    dtype: torch.dtype,
+    kv_dtype: str,
     mark: str,
 ) -> ModelInfo:
     return ModelInfo(
@@ -184,7 +192,7 @@ def _model_info(
         architecture=weights.config.architecture,
         context_length=context,
         block_size=config.block_size,
-        kv_dtype=str(dtype).removeprefix("torch."),
+        kv_dtype=kv_dtype,
         vocab_size=len(vocabulary),
         tokenizer=vocabulary.json,
         chat_template=vocabulary.chat_template,

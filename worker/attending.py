@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kernels import paged_attention, visible_positions, write_blocks
+from kernels import paged_attention, rounded, visible_positions, write_blocks
 from worker.rows import Row
 
 
@@ -23,6 +23,22 @@ class Attention(Protocol):
         k, v      [tokens, kv heads, head_dim]
         returns   [tokens, heads, head_dim]
         """
+
+
+class RoundedAttention:
+    """Another attention, all of whose keys and values are such as codes can hold.
+
+    codes   dtype of the codes
+
+    They are rounded before anybody sees them: who computed a token sees what others will have who get it from a block.
+    """
+
+    def __init__(self, attention: Attention, codes: torch.dtype) -> None:
+        self._attention, self._codes = attention, codes
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k, v = rounded(torch.stack((k, v)), self._codes)
+        return self._attention.attend(layer, q, k, v)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +59,8 @@ class PagedAttention:
     """Over blocks of the pool: what all layers share is each row's blocks, and what its tokens see.
 
     rows, windows   of one step, as in worker/slot_attention.py
-    keys            [blocks, layers, kv heads, head_dim, block size]
-    values          [blocks, layers, kv heads, block size, head_dim]
+    parts           of all blocks, as in kernels/paged.py, each with the layers behind the blocks
+    block_size      tokens
     tables          int64 [slots, most blocks], each slot's blocks in order
     """
 
@@ -52,12 +68,12 @@ class PagedAttention:
         self,
         rows: list[Row],
         windows: Sequence[int | None],
-        keys: Tensor,
-        values: Tensor,
+        parts: Sequence[Tensor],
+        block_size: int,
         tables: NDArray[np.int64],
     ) -> None:
-        self._keys, self._values, self._windows, self._tables = keys, values, windows, tables
-        self._block_size = keys.shape[-1]
+        self._parts, self._windows, self._tables = parts, windows, tables
+        self._block_size = block_size
         slots = np.repeat([row.slot for row in rows], [row.count for row in rows])
         positions = np.concatenate([np.arange(row.start, row.start + row.count) for row in rows])
         self._block = self._tensor(tables[slots, positions // self._block_size])
@@ -70,12 +86,12 @@ class PagedAttention:
             done += row.count
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values, window = self._keys[:, layer], self._values[:, layer], self._windows[layer]
-        write_blocks(keys, values, self._block, self._offset, k, v)
+        parts, window = [part[:, layer] for part in self._parts], self._windows[layer]
+        write_blocks(parts, self._block, self._offset, k, v)
         mixed = torch.empty_like(q)
         for group in self._groups:
             queries = q[group.part].view(len(group.tables), -1, *q.shape[1:])
-            found = paged_attention(queries, keys, values, group.tables, group.visible[window])
+            found = paged_attention(queries, parts, group.tables, group.visible[window])
             mixed[group.part] = found.flatten(0, 1)
         return mixed
 
@@ -93,4 +109,4 @@ class PagedAttention:
         )
 
     def _tensor(self, numbers: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(numbers).to(self._keys.device)
+        return torch.from_numpy(numbers).to(self._parts[0].device)

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import STORAGES
+from kernels import KV_CODES, STORAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class WorkerConfig:
     block_size: int
     blocks: int
     kv_layout: str
+    kv_dtype: str
     slots: int
     chunk_tokens: int
     host_mib: int
@@ -81,6 +82,7 @@ def parse(arguments: list[str]) -> WorkerConfig:
         block_size=flags.block_size,
         blocks=flags.blocks,
         kv_layout=flags.kv_layout,
+        kv_dtype=flags.kv_dtype,
         slots=flags.slots,
         chunk_tokens=flags.chunk_tokens,
         host_mib=flags.host_mib,
@@ -141,6 +143,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=("auto", "slots", "paged"),
         default="auto",
         help="where running sequences have their KV: slots of their own, or the blocks; auto is slots on a CPU",
+    )
+    parser.add_argument(
+        "--kv-dtype",
+        choices=("auto", *KV_CODES),
+        default="auto",
+        help="what KV is kept as: codes of 8 bits with a scale for each token and head, or, auto, what is computed in",
     )
     parser.add_argument("--slots", type=int, default=8, help="sequences that run at once")
     parser.add_argument("--chunk-tokens", type=int, default=128, help="tokens computed in one step")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, silu
 
-from kernels import Linear, RMSNorm, Rotary, Storage, rotate
+from kernels import KVCodes, Linear, RMSNorm, Rotary, Storage, rotate
 from worker.kv.layout import CPU, Layout
 from worker.kv.shape import KVShape
 from worker.linears import Linears
@@ -137,17 +137,19 @@ def fingerprint(
     storage: Storage = "float32",
     tile: int | None = None,
     device: torch.device = CPU,
+    codes: KVCodes | None = None,
 ) -> str:
     """Names the KV that this model computes: equal fingerprints mean equal KV for equal tokens.
 
-    source   SHA-256 over the files, the dtype, the storage, the tile, the kind of device (none for the CPU) and the
-             version of our KV format; 32 hex digits
+    source   SHA-256 over the files, the dtype, the storage, the tile, the kind of device (none for the CPU), the codes
+             that KV is kept as and the version of our KV format; 32 hex digits
 
     Kinds of devices add up in different orders, so the same bfloat16 model differs between them by about a hundredth:
     a reply that another kind takes over would not go on as it began.
     """
     kind = "" if device.type == "cpu" else f"/{device.type}"
-    digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/{storage}/{tile or ''}{kind}".encode())
+    kept = f"/{codes}" if codes else ""
+    digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/{storage}/{tile or ''}{kind}{kept}".encode())
     for path in weights.files:
         digest.update(path.stat().st_size.to_bytes(8, "little"))
         with path.open("rb") as file:

@@ -19,6 +19,7 @@ def worker_processes(settings: Settings, model: ModelFile) -> list[Process]:
     shared = ["--token-file", str(token), "--model", str(model.path), "--name", model.name]
     shared += ["--threads", str(threads(settings)), "--log-level", settings.log_level]
     shared += ["--device", settings.device, "--dtype", settings.dtype, "--weights", settings.weights]
+    shared += ["--kv-dtype", settings.kv_dtype]
     shared += ["--blocks", str(settings.device_cache_blocks)]
     shared += ["--host-mib", str(settings.host_cache_mib), "--disk-mib", str(settings.disk_cache_mib)]
     if settings.context_length:

@@ -22,7 +22,7 @@ def pool(kv_heads: int, dim: int) -> tuple[Tensor, Tensor]:
 
 def put(pool: tuple[Tensor, Tensor], table: Sequence[int], k: Tensor, v: Tensor) -> None:
     positions = torch.arange(len(k))
-    write_blocks(*pool, torch.tensor(table)[positions // BLOCK], positions % BLOCK, k, v)
+    write_blocks(pool, torch.tensor(table)[positions // BLOCK], positions % BLOCK, k, v)
 
 
 @given(
@@ -56,7 +56,7 @@ def test_each_query_sees_its_own_sequence_up_to_its_position_wherever_the_blocks
     q = torch.randn(len(lengths), count, kv_heads * fold, dim, generator=draw)
     starts = torch.tensor([length - count for length in lengths])
     visible = visible_positions(starts, count, width * BLOCK, window)
-    mixed = paged_attention(q, *blocks, torch.tensor(tables), visible)
+    mixed = paged_attention(q, blocks, torch.tensor(tables), visible)
     for row, (k, v) in enumerate(kv):
         for number in range(count):
             end = int(starts[row]) + number + 1

@@ -278,6 +278,20 @@ async def test_a_worker_over_pages_has_the_context_that_its_blocks_allow_and_ser
             assert warm.tokens() == cold.tokens()
 
 
+@pytest.mark.parametrize("layout", ["slots", "paged"])
+async def test_a_worker_names_the_codes_that_it_keeps_kv_as_and_counts_their_bytes(
+    layout: str, tiny_path: Path, tmp_path: Path
+) -> None:
+    with LiveWorker(tiny_path, tmp_path, "--kv-dtype", "fp8", "--kv-layout", layout, "--blocks", "32") as live:
+        async with Client(live.url) as client:
+            info = msgspec.json.decode((await client.get("/model")).body, type=ModelInfo)
+            assert info.kv_dtype == "fp8"
+            await client.generate()
+            assert (await client.generate()).start.cached.device == 48
+            metrics = (await client.get("/metrics")).body.decode()
+            assert f'kv_capacity_bytes{{tier="device"}} {32 * 16 * 2 * 3 * 2 * (16 + 2):.1f}' in metrics
+
+
 async def test_a_full_queue_is_refused_as_overloaded(tiny_path: Path, tmp_path: Path) -> None:
     with LiveWorker(tiny_path, tmp_path, "--slots", "1", "--max-waiting", "1") as live:
         async with Client(live.url) as client, client.stream(request_id="a"):

@@ -8,12 +8,11 @@ from typing import Final
 import numpy as np
 import torch
 import xxhash
-from torch import Tensor
 
 from cacheplane.identity import HASH_BYTES, KEY_BYTES, TOKEN_BYTES
 from worker.kv.lineage import LINEAGE_BYTES
 from worker.kv.record import DiskRecord
-from worker.kv.shape import KVShape
+from worker.kv.shape import Block, KVShape
 from worker.kv.staging import Image
 
 _MAGIC: Final = b"SALTWKV\x00"
@@ -28,7 +27,7 @@ class BlockFile:
 
     head       magic, u16 length of the text, the text (version, byte order, dtype, dimensions, fingerprint), digest,
                parent, u8 whether there is a parent, lineage, u16 length of the edge, edge, xxh3_128 of all that, zeros
-    payload    keys [layers, kv heads, head_dim, block size], values [layers, kv heads, block size, head_dim], raw
+    payload    the tensors of KVShape.parts one after another, raw
     checksum   xxh3_128 of everything before
 
     The head follows from the model and the record alone, so one comparison of bytes checks magic, version, model,
@@ -38,12 +37,12 @@ class BlockFile:
 
     def __init__(self, shape: KVShape, block_size: int, fingerprint: str) -> None:
         dimensions = (shape.layers, shape.kv_heads, shape.head_dim, block_size)
-        text = " ".join(map(str, (_VERSION, sys.byteorder, shape.dtype, *dimensions, fingerprint))).encode()
+        stored = shape.codes or shape.dtype
+        text = " ".join(map(str, (_VERSION, sys.byteorder, stored, *dimensions, fingerprint))).encode()
         self._preamble = _MAGIC + struct.pack("<H", len(text)) + text
         self._edges = (TOKEN_BYTES * block_size, KEY_BYTES + TOKEN_BYTES * block_size)
-        self._dtype = shape.dtype
-        self._keys = torch.Size((shape.layers, shape.kv_heads, shape.head_dim, block_size))
-        self._values = torch.Size((shape.layers, shape.kv_heads, block_size, shape.head_dim))
+        self._shape, self._block_size = shape, block_size
+        self._parts = shape.parts(block_size)
         used = len(self._preamble) + _LINK.size + self._edges[-1] + HASH_BYTES
         self.head_size = math.ceil(used / _ALIGN) * _ALIGN
         self.size = self.head_size + shape.bytes_per_token * block_size + HASH_BYTES
@@ -75,31 +74,29 @@ class BlockFile:
         record = DiskRecord(digest, parent if linked else None, edge, lineage)
         return record if length in self._edges and self.head(record) == head else None
 
-    def fill(self, image: Image, record: DiskRecord, keys: Tensor, values: Tensor) -> None:
+    def fill(self, image: Image, record: DiskRecord, block: Block) -> None:
         """Writes all but the checksum; on return the tensors are copied, whatever their device or strides.
 
-        errors   ValueError for a dtype or shape that is not this model's: a copy would broadcast in silence
+        errors   ValueError for tensors that are not a block of this model
         """
-        for part, shape in ((keys, self._keys), (values, self._values)):
-            if part.shape != shape or part.dtype != self._dtype:
-                raise ValueError(f"a block of this model is {self._dtype} {list(shape)}")
+        self._shape.expect(block, self._block_size)
         image[: self.head_size] = np.frombuffer(self.head(record), np.uint8)
-        for view, part in zip(self._payload(image), (keys, values), strict=True):
+        for view, part in zip(self._payload(image), block, strict=True):
             view.copy_(part)
 
     def seal(self, image: Image) -> None:
         """Writes the checksum."""
         image[-HASH_BYTES:] = np.frombuffer(xxhash.xxh3_128_digest(image[:-HASH_BYTES].data), np.uint8)
 
-    def open(self, image: Image, record: DiskRecord) -> tuple[Tensor, Tensor] | None:
-        """Keys and values as views of the image; None unless every byte is what `record` and the checksum say."""
+    def open(self, image: Image, record: DiskRecord) -> Block | None:
+        """The block as views of the image; None unless every byte is what `record` and the checksum say."""
         if image[: self.head_size].tobytes() != self.head(record):
             return None
         if image[-HASH_BYTES:].tobytes() != xxhash.xxh3_128_digest(image[:-HASH_BYTES].data):
             return None
         return self._payload(image)
 
-    def _payload(self, image: Image) -> tuple[Tensor, Tensor]:
+    def _payload(self, image: Image) -> Block:
         raw = torch.from_numpy(image[self.head_size : -HASH_BYTES])
-        keys, values = raw.chunk(2)
-        return keys.view(self._dtype).view(self._keys), values.view(self._dtype).view(self._values)
+        pieces = torch.split(raw, [part.nbytes for part in self._parts])
+        return tuple(piece.view(part.dtype).view(part.shape) for piece, part in zip(pieces, self._parts, strict=True))

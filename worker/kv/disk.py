@@ -10,14 +10,13 @@ from typing import Final, TypeVar
 
 import numpy as np
 import structlog
-from torch import Tensor
 
 from worker.kv.blockfile import BlockFile
 from worker.kv.diskcounters import DiskCounters
 from worker.kv.folder import BlockFolder, Found
 from worker.kv.rate import CopyRate
 from worker.kv.record import DiskRecord, parents_first
-from worker.kv.shape import KVShape
+from worker.kv.shape import Block, KVShape
 from worker.kv.shelf import Place, Shelf
 from worker.kv.staging import Image, Staging
 
@@ -113,15 +112,14 @@ class DiskTier:
             self._say("scan", error)
             return []
 
-    def store(self, record: DiskRecord, keys: Tensor, values: Tensor) -> Future[bool]:
+    def store(self, record: DiskRecord, block: Block) -> Future[bool]:
         """Writes a block; on return the source is copied and may be reused.
 
         Children may come before parents, but a block that has no way to a root is lost at the next start: who writes a
         path from its root stops at the first block that was refused. No other block under this digest is on disk or on
         its way: the caller sees to that.
 
-        keys     [layers, kv heads, head_dim, block size]
-        values   [layers, kv heads, block size, head_dim]
+        block    see KVShape.parts
         returns  whether the block is on disk under this digest; True at once when it is there already
         errors   ValueError for tensors, digests or an edge that are not a block of this model
         """
@@ -136,15 +134,15 @@ class DiskTier:
             if (ticket := self._admit(record)) is None:
                 return _done(False)
         try:
-            self._file.fill(ticket.image, record, keys, values)
+            self._file.fill(ticket.image, record, block)
         except BaseException:
             self._settle(ticket, False)
             raise
         self._send(ticket)
         return ticket.future
 
-    def load(self, record: DiskRecord) -> Future[tuple[Tensor, Tensor] | None]:
-        """Reads a block back: keys and values as `store` took them, or None.
+    def load(self, record: DiskRecord) -> Future[Block | None]:
+        """Reads a block back as `store` took it, or None.
 
         A file that is not in every byte the block that was asked for is removed, and told in `take_dropped`.
         """
@@ -286,7 +284,7 @@ class DiskTier:
 
     # Reading
 
-    def _fetch(self, record: DiskRecord, place: Place) -> tuple[Tensor, Tensor] | None:
+    def _fetch(self, record: DiskRecord, place: Place) -> Block | None:
         """A reader's part of one load. The image belongs to the tensors that are returned."""
         image, began = np.empty(self.file_bytes, np.uint8), time.perf_counter()
         try:

@@ -1,13 +1,14 @@
 """The host tier: blocks in main memory, one step behind the device."""
 
-import math
 from enum import IntEnum
+from typing import Final
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from worker.kv.shape import KVShape
+from worker.kv.shape import Block, KVShape
+from worker.kv.store import BlockStore, copy_block
+
+_MAIN_MEMORY: Final = torch.device("cpu")
 
 
 class HostState(IntEnum):
@@ -22,8 +23,6 @@ class HostState(IntEnum):
 class HostTier:
     """An arena of blocks, and the books of who may touch which. What goes where is its caller's affair.
 
-    keys     [blocks, layers, kv heads, head_dim, block size]
-    values   [blocks, layers, kv heads, block size, head_dim]
     total    blocks that fit into capacity_bytes; 0 means that the tier is off, and `take` always says None
     pinned   page-locked memory for copies to and from CUDA, all of it reserved at once; else pages are provided when
              they are first written
@@ -36,11 +35,10 @@ class HostTier:
     """
 
     def __init__(self, shape: KVShape, block_size: int, capacity_bytes: int, *, pinned: bool = False) -> None:
-        layers, heads, dim = shape.layers, shape.kv_heads, shape.head_dim
         self.block_bytes = shape.bytes_per_token * block_size
         self.total = capacity_bytes // self.block_bytes
-        self._keys = _reserve(self.total, layers, heads, dim, block_size, dtype=shape.dtype, pinned=pinned)
-        self._values = _reserve(self.total, layers, heads, block_size, dim, dtype=shape.dtype, pinned=pinned)
+        self._shape, self._block_size = shape, block_size
+        self._store = BlockStore(shape, self.total, block_size, _MAIN_MEMORY, pinned=pinned)
         self._states = bytearray(self.total)
         self._readers: dict[int, int] = {}
         self._free = list(range(self.total - 1, -1, -1))
@@ -65,28 +63,24 @@ class HostTier:
         self._move(index, HostState.FILLING, HostState.FREE)
         return index
 
-    def write(self, index: int, keys: Tensor, values: Tensor) -> None:
+    def write(self, index: int, block: Block) -> None:
         """Copies a block in; a copy from CUDA into pinned memory is only queued, on the current stream.
 
-        keys     [layers, kv heads, head_dim, block size]
-        values   [layers, kv heads, block size, head_dim]
-        errors   RuntimeError unless FILLING; ValueError for another shape or dtype, which would broadcast or convert
+        errors   RuntimeError unless FILLING; ValueError for tensors that are not a block of this model
         """
         self._expect(index, HostState.FILLING)
-        for into, part in ((self._keys[index], keys), (self._values[index], values)):
-            if into.shape != part.shape or into.dtype != part.dtype:
-                raise ValueError(f"a host block is {into.dtype} {list(into.shape)}")
-            into.copy_(part, non_blocking=True)
+        self._shape.expect(block, self._block_size)
+        copy_block(self._store.block(index), block)
 
     def ready(self, index: int) -> None:
         """The copy in has ended."""
         self._move(index, HostState.READY, HostState.FILLING)
 
-    def read(self, index: int) -> tuple[Tensor, Tensor]:
-        """Keys and values as views, one reader more; each read is paired with a `done`."""
+    def read(self, index: int) -> Block:
+        """The block as views, one reader more; each read is paired with a `done`."""
         self._move(index, HostState.READING, HostState.READY, HostState.READING)
         self._readers[index] = self._readers.get(index, 0) + 1
-        return self._keys[index], self._values[index]
+        return self._store.block(index)
 
     def done(self, index: int) -> None:
         """One reader's copy out has ended; after the last, the block is READY."""
@@ -104,8 +98,7 @@ class HostTier:
     def spoil(self, index: int) -> None:
         """Fills a block that holds nothing yet, or no more, with NaN, so that a test sees any read of it."""
         self._expect(index, HostState.FREE, HostState.FILLING)
-        self._keys[index] = torch.nan
-        self._values[index] = torch.nan
+        self._store.spoil(index)
 
     def check(self) -> None:
         """The books; RuntimeError when they do not balance."""
@@ -123,10 +116,3 @@ class HostTier:
         if self._states[index] not in states:
             wanted = " or ".join(state.name for state in states)
             raise RuntimeError(f"host block {index} is {self.state(index).name}, not {wanted}")
-
-
-def _reserve(*shape: int, dtype: torch.dtype, pinned: bool) -> Tensor:
-    """Zeros; unless pinned, pages come when they are first written, where torch.zeros would touch gigabytes at once."""
-    if pinned or 0 in shape:
-        return torch.zeros(shape, dtype=dtype, pin_memory=pinned)
-    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)

@@ -47,8 +47,7 @@ class PagedLayout(Layout):
             for index in range(row.start // self.block_size, self.blocks_for(row.start + row.count)):
                 if index >= self._lengths[row.slot] or not self.pool.writable(int(self._tables[row.slot, index])):
                     raise RuntimeError(f"slot {row.slot} would write into a block that is not its own")
-        keys, values = self.store.parts
-        return PagedAttention(rows, windows, keys, values, self._tables)
+        return PagedAttention(rows, windows, self.store.parts, self.block_size, self._tables)
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from worker.attending import Attention
+from worker.attending import Attention, RoundedAttention
 from worker.kv.layout import CPU, Layout
 from worker.kv.radix import NOWHERE
 from worker.kv.shape import Block, KVShape
@@ -23,6 +23,9 @@ class SlotLayout(Layout):
 
     keys     [layers, slots, kv heads, head_dim, context]
     values   [layers, slots, kv heads, context, head_dim]
+
+    Both are in the dtype that is computed in. Where blocks are codes, all that is written here is rounded to what codes
+    can hold, and converted as it is copied.
     """
 
     def __init__(
@@ -41,6 +44,11 @@ class SlotLayout(Layout):
         self.values = reserve((*heads, context, shape.head_dim), shape.dtype, device)
 
     def attention(self, rows: list[Row], windows: Sequence[int | None]) -> Attention:
+        attention = self.over_slots(rows, windows)
+        return attention if self.shape.codes is None else RoundedAttention(attention, self.shape.codes)
+
+    def over_slots(self, rows: list[Row], windows: Sequence[int | None]) -> Attention:
+        """As `attention`, of keys and values as they come."""
         return SlotAttention(rows, windows, self.keys, self.values)
 
     def blocks_for(self, tokens: int) -> int:  # noqa: ARG002

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kernels import as_codes, as_values
 from worker.kv.shape import Block, KVShape
 
 
@@ -17,23 +18,39 @@ class BlockStore:
     """One tensor for each part of a block (see KVShape.parts), [blocks, *part], on one device.
 
     On the CPU memory is reserved here and touched, page by page, when a block is first written.
+
+    pinned   page-locked memory, all of it touched at once
     """
 
-    def __init__(self, shape: KVShape, blocks: int, block_size: int, device: torch.device) -> None:
-        self.parts = tuple(reserve((blocks, *part), shape.dtype, device) for part in shape.parts(block_size))
+    def __init__(
+        self, shape: KVShape, blocks: int, block_size: int, device: torch.device, *, pinned: bool = False
+    ) -> None:
+        self.parts = tuple(
+            reserve((blocks, *part.shape), part.dtype, device, pinned=pinned) for part in shape.parts(block_size)
+        )
 
     def block(self, block: int) -> Block:
         """A block's KV as views."""
         return tuple(part[block] for part in self.parts)
 
     def spoil(self, block: int) -> None:
-        """Fills a block that holds nothing with NaN, so that a test sees any read of it."""
+        """Fills a block that holds nothing with NaN, so that a test sees any read of it. Of codes the peaks say so."""
         for part in self.block(block):
-            part.fill_(torch.nan)
+            if part.is_floating_point():
+                part.fill_(torch.nan)
 
 
 def copy_block(into: Block, source: Block) -> None:
-    """Copies part by part, whatever the strides; on return the copy is made, or queued if CUDA has a part in it."""
+    """Copies part by part, whatever the strides; on return the copy is made, or queued if CUDA has a part in it.
+
+    Where only one of them is codes the other is keys and values: from codes come their values, and rounded values give
+    the very codes that they come from.
+    """
+    if len(source) > len(into):
+        source = as_values(source, into[0].dtype)
+    elif len(source) < len(into):
+        keys, values = source
+        source = as_codes(keys.contiguous(), values.contiguous(), into[0].dtype)
     for target, part in zip(into, source, strict=True):
         if target.is_cpu and part.is_cpu:
             # Through numpy: torch would split each into threads, which costs more than these copies take and fights
@@ -43,11 +60,11 @@ def copy_block(into: Block, source: Block) -> None:
             target.copy_(part, non_blocking=True)
 
 
-def reserve(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def reserve(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, *, pinned: bool = False) -> Tensor:
     """Zeros; on the CPU the system provides their pages when they are first written, where torch.zeros would touch
     gigabytes at once."""
-    if device.type != "cpu" or 0 in shape:
-        return torch.zeros(shape, dtype=dtype, device=device)
+    if device.type != "cpu" or pinned or 0 in shape:
+        return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pinned)
     return torch.from_numpy(_untouched(math.prod(shape) * dtype.itemsize)).view(dtype).view(shape)
 
 

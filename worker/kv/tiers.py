@@ -202,7 +202,7 @@ class Tiers:
             return False
         block = node.block
         self.pool.copying_out(block)
-        copy = self.copier.start(lambda: self.host.write(index, *self._layout.store.block(block)))
+        copy = self.copier.start(lambda: self.host.write(index, self._layout.store.block(block)))
         self._offloading[index] = node, copy
         copy.order()
         self.pool.copied_out(block)
@@ -237,10 +237,10 @@ class Tiers:
             return False
         record = record_of(node)
         if node.host != NOWHERE:
-            future = self.disk.store(record, *self.read_host(node))
+            future = self.disk.store(record, self.read_host(node))
             self.host.done(node.host)
         else:
-            future = self.disk.store(record, *self._layout.store.block(node.block))
+            future = self.disk.store(record, self._layout.store.block(node.block))
         if future.done() and not future.result():
             return False
         node.disk = OnDisk.WRITING

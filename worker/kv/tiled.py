@@ -16,7 +16,7 @@ TILE = 16  # positions; also the rows of every product of the deterministic mode
 class TiledSlotLayout(SlotLayout):
     """Slots whose attention is the same bit by bit alone and in any batch, in whatever chunks a sequence comes."""
 
-    def attention(self, rows: list[Row], windows: Sequence[int | None]) -> Attention:
+    def over_slots(self, rows: list[Row], windows: Sequence[int | None]) -> Attention:
         return TiledAttention(rows, windows, self.keys, self.values)
 
 

@@ -18,7 +18,14 @@ def flags(argv: tuple[str, ...]) -> dict[str, str]:
 def test_each_worker_gets_its_own_port_and_name_and_all_share_the_rest(tmp_path: Path) -> None:
     (tmp_path / "worker.token").write_text("secret-token\n")
     settings = Settings(
-        home=tmp_path, workers=2, threads=3, device="cpu", dtype="float32", weights="int4", context_length=512
+        home=tmp_path,
+        workers=2,
+        threads=3,
+        device="cpu",
+        dtype="float32",
+        weights="int4",
+        kv_dtype="fp8",
+        context_length=512,
     )
     first, second = worker_processes(settings, ModelFile(Path("/m.gguf"), "m"))
     assert flags(first.argv) == {
@@ -31,6 +38,7 @@ def test_each_worker_gets_its_own_port_and_name_and_all_share_the_rest(tmp_path:
         "--device": "cpu",
         "--dtype": "float32",
         "--weights": "int4",
+        "--kv-dtype": "fp8",
         "--log-level": "info",
         "--blocks": "2048",
         "--host-mib": "512",

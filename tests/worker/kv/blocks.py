@@ -3,12 +3,11 @@
 from array import array
 
 import torch
-from torch import Tensor
 
 from cacheplane.identity import Namespace, block_hash
 from worker.kv.lineage import NO_LINEAGE, lineage_after
 from worker.kv.record import DiskRecord
-from worker.kv.shape import KVShape
+from worker.kv.shape import Block, KVShape
 
 BLOCK = 2
 SHAPE = KVShape(layers=2, kv_heads=1, head_dim=4, dtype=torch.float32)
@@ -31,17 +30,17 @@ def chain(
     return records
 
 
-def kv(seed: int, shape: KVShape = SHAPE) -> tuple[Tensor, Tensor]:
-    """Keys and values of one block, random in every bit, NaN and infinity among them."""
+def kv(seed: int, shape: KVShape = SHAPE) -> Block:
+    """The tensors of one block, random in every bit, NaN and infinity among them."""
     draw = torch.Generator().manual_seed(seed)
-    raw = torch.randint(0, 256, (2, shape.bytes_per_token * BLOCK // 2), generator=draw, dtype=torch.uint8)
-    keys, values = raw.view(shape.dtype)
-    heads = shape.layers, shape.kv_heads
-    return keys.view(*heads, shape.head_dim, BLOCK), values.view(*heads, BLOCK, shape.head_dim)
+    return tuple(
+        torch.randint(0, 256, (part.nbytes,), generator=draw, dtype=torch.uint8).view(part.dtype).view(part.shape)
+        for part in shape.parts(BLOCK)
+    )
 
 
-def same_bits(one: tuple[Tensor, Tensor] | None, other: tuple[Tensor, Tensor]) -> bool:
-    """Whether both pairs have equal shapes, dtypes and bits; NaN equals NaN."""
+def same_bits(one: Block | None, other: Block) -> bool:
+    """Whether both blocks have equal shapes, dtypes and bits; NaN equals NaN."""
     return one is not None and all(
         here.shape == there.shape
         and here.dtype == there.dtype

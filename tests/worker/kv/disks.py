@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torch import Tensor
-
 from tests.worker.kv.blocks import BLOCK, SHAPE, chain, kv
 from worker.kv.blockfile import BlockFile
 from worker.kv.disk import DiskTier
 from worker.kv.record import DiskRecord
-from worker.kv.shape import KVShape
+from worker.kv.shape import Block, KVShape
 
 MODEL = "f" * 32
 FILE_BYTES = BlockFile(SHAPE, BLOCK, MODEL).size
@@ -35,10 +33,10 @@ def opened(
 
 
 def store(tier: DiskTier, record: DiskRecord, seed: int = 0) -> bool:
-    return tier.store(record, *kv(seed)).result()
+    return tier.store(record, kv(seed)).result()
 
 
-def load(tier: DiskTier, record: DiskRecord) -> tuple[Tensor, Tensor] | None:
+def load(tier: DiskTier, record: DiskRecord) -> Block | None:
     return tier.load(record).result()
 
 

@@ -1,15 +1,48 @@
-"""Both layouts for tests, writing KV into a slot, and looking at it."""
+"""Both layouts for tests, with KV as it is computed or as codes, writing KV into a slot, and looking at it."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from worker.kv import Layout, PagedLayout, SlotLayout
+from kernels import as_values, rounded
+from worker.kv import KVShape, Layout, PagedLayout, SlotLayout
+from worker.kv.tiled import TiledSlotLayout
 from worker.rows import Row
 
 LayoutClass: TypeAlias = type[SlotLayout] | type[PagedLayout]
+
+
+class _Int8(Layout):
+    def __init__(self, shape: KVShape, **sizes: Any) -> None:
+        super().__init__(shape.coded("int8"), **sizes)
+
+
+class _Fp8(Layout):
+    def __init__(self, shape: KVShape, **sizes: Any) -> None:
+        super().__init__(shape.coded("fp8"), **sizes)
+
+
+class Int8Slots(_Int8, SlotLayout): ...
+
+
+class Int8Pages(_Int8, PagedLayout): ...
+
+
+class Int8Tiles(_Int8, TiledSlotLayout): ...
+
+
+class Fp8Slots(_Fp8, SlotLayout): ...
+
+
+class Fp8Pages(_Fp8, PagedLayout): ...
+
+
+class Fp8Tiles(_Fp8, TiledSlotLayout): ...
+
+
 LAYOUTS: list[LayoutClass] = [SlotLayout, PagedLayout]
+CODED: list[LayoutClass] = [Int8Slots, Int8Pages, Fp8Slots, Fp8Pages]
 
 
 def write(layout: Layout, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
@@ -27,7 +60,13 @@ def written(layout: Layout, slot: int, end: int) -> tuple[Tensor, Tensor]:
         keys, values = layout.keys[:, slot], layout.values[:, slot]
     else:
         assert isinstance(layout, PagedLayout)
-        keys, values = (part[layout.table(slot)] for part in layout.store.parts)  # [blocks, layers, kv heads, ..]
+        blocks = [part[layout.table(slot)] for part in layout.store.parts]  # [blocks, layers, kv heads, ..]
+        keys, values = as_values(blocks, layout.shape.dtype)
         keys = keys.permute(1, 2, 3, 0, 4).flatten(3)
         values = values.permute(1, 2, 0, 3, 4).flatten(2, 3)
     return keys[..., :end].permute(0, 3, 1, 2), values[:, :, :end].transpose(1, 2)
+
+
+def kept_of(layout: Layout, x: Tensor) -> Tensor:
+    """Keys or values [.., head_dim] as a slot has them that they were written into."""
+    return x if layout.shape.codes is None else rounded(x, layout.shape.codes)

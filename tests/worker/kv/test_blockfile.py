@@ -24,7 +24,7 @@ shapes = st.builds(
 
 def image_of(record: DiskRecord, seed: int = 0, file: BlockFile = FORMAT, shape: KVShape = SHAPE) -> Image:
     image = np.full(file.size, 0xA5, np.uint8)  # staging buffers come with old bytes in them
-    file.fill(image, record, *kv(seed, shape))
+    file.fill(image, record, kv(seed, shape))
     file.seal(image)
     return image
 
@@ -99,7 +99,7 @@ def test_equal_tokens_of_two_namespaces_never_meet_even_under_one_digest() -> No
 def test_strided_tensors_are_written_by_value() -> None:
     keys, values = kv(1)
     image = np.zeros(FORMAT.size, np.uint8)
-    FORMAT.fill(image, ROOT, keys.transpose(2, 3).contiguous().transpose(2, 3), values.flip(0).flip(0))
+    FORMAT.fill(image, ROOT, (keys.transpose(2, 3).contiguous().transpose(2, 3), values.flip(0).flip(0)))
     FORMAT.seal(image)
     assert same_bits(FORMAT.open(image, ROOT), kv(1))
 
@@ -109,7 +109,7 @@ def test_a_tensor_that_would_broadcast_or_convert_is_refused() -> None:
     image = np.zeros(FORMAT.size, np.uint8)
     for wrong in (keys[:1], keys.bfloat16(), values):
         with pytest.raises(ValueError, match="a block of this model is"):
-            FORMAT.fill(image, ROOT, wrong, values)
+            FORMAT.fill(image, ROOT, (wrong, values))
 
 
 @pytest.mark.parametrize(

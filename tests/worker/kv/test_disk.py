@@ -19,7 +19,7 @@ from worker.kv.disk import DiskTier
 def test_a_block_comes_back_bit_for_bit(dtype: torch.dtype, seed: int) -> None:
     shape = replace(SHAPE, dtype=dtype)
     with TemporaryDirectory() as folder, opened(Path(folder), shape=shape) as (tier, _):
-        assert tier.store(ROOT, *kv(seed, shape)).result()
+        assert tier.store(ROOT, kv(seed, shape)).result()
         assert tier.contains(ROOT.digest)
         assert same_bits(load(tier, ROOT), kv(seed, shape))
         assert (tier.counters.stored, tier.counters.loaded) == (1, 1)
@@ -107,7 +107,7 @@ def test_what_is_stored_again_stays_longer(tmp_path: Path) -> None:
 
 def test_closing_waits_for_what_is_written_and_keeps_it(tmp_path: Path) -> None:
     with opened(tmp_path) as (tier, _):
-        promises = [tier.store(record, *kv(0)) for record in CHAIN]
+        promises = [tier.store(record, kv(0)) for record in CHAIN]
     assert all(promise.result() for promise in promises)
     assert not store(tier, chain(1, first=70)[0])
     assert load(tier, ROOT) is None
@@ -130,7 +130,7 @@ def test_without_room_for_a_file_the_tier_is_off_and_touches_nothing(tmp_path: P
 def test_a_tier_is_scanned_first_and_once(tmp_path: Path) -> None:
     tier = DiskTier(tmp_path, SHAPE, BLOCK, FILE_BYTES, MODEL)
     with pytest.raises(RuntimeError, match="scanned first"):
-        tier.store(ROOT, *kv(0))
+        tier.store(ROOT, kv(0))
     with pytest.raises(RuntimeError, match="scanned first"):
         tier.load(ROOT)
     tier.scan()

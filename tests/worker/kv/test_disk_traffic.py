@@ -20,7 +20,7 @@ def test_the_source_may_be_reused_at_once(tmp_path: Path) -> None:
     with opened(tmp_path) as (tier, _):
         with held_up(tier):
             keys, values = kv(3)
-            promise = tier.store(ROOT, keys, values)
+            promise = tier.store(ROOT, (keys, values))
             keys.fill_(torch.nan)
             values.fill_(torch.nan)
         assert promise.result()
@@ -39,8 +39,8 @@ def test_buffers_serve_in_and_out_of_inference_mode(tmp_path: Path) -> None:
 def test_a_full_staging_refuses_at_once_and_recovers(tmp_path: Path) -> None:
     with opened(tmp_path, staged=2) as (tier, _):
         with held_up(tier):
-            waiting = [tier.store(record, *kv(0)) for record in CHAIN[:2]]
-            refused = tier.store(GRANDCHILD, *kv(0))
+            waiting = [tier.store(record, kv(0)) for record in CHAIN[:2]]
+            refused = tier.store(GRANDCHILD, kv(0))
             assert refused.done()
             assert not refused.result()
             assert not any(promise.done() for promise in waiting)
@@ -52,11 +52,11 @@ def test_a_full_staging_refuses_at_once_and_recovers(tmp_path: Path) -> None:
 def test_a_block_is_written_once(tmp_path: Path) -> None:
     with opened(tmp_path) as (tier, _):
         with held_up(tier):
-            promises = [tier.store(ROOT, *kv(0)) for _ in range(3)]
+            promises = [tier.store(ROOT, kv(0)) for _ in range(3)]
             assert not tier.contains(ROOT.digest)
             assert load(tier, ROOT) is None
         assert all(promise.result() for promise in promises)
-        assert tier.store(ROOT, *kv(9)).result()
+        assert tier.store(ROOT, kv(9)).result()
         assert tier.counters.stored == 1
         assert same_bits(load(tier, ROOT), kv(0))
 
@@ -64,7 +64,7 @@ def test_a_block_is_written_once(tmp_path: Path) -> None:
 def test_a_waiter_that_gives_up_takes_no_buffer_with_it(tmp_path: Path) -> None:
     with opened(tmp_path, staged=1) as (tier, _):
         with held_up(tier):
-            promise = tier.store(ROOT, *kv(0))
+            promise = tier.store(ROOT, kv(0))
             assert not promise.cancel()
         assert promise.result()
 
@@ -85,7 +85,7 @@ def test_what_is_removed_is_gone_from_every_side(tmp_path: Path) -> None:
 def test_what_is_removed_while_on_its_way_never_arrives(tmp_path: Path) -> None:
     with opened(tmp_path) as (tier, _):
         with held_up(tier):
-            promise = tier.store(ROOT, *kv(0))
+            promise = tier.store(ROOT, kv(0))
             tier.remove(ROOT.digest)
         assert not promise.result()
     assert list(tmp_path.iterdir()) == []
@@ -107,9 +107,9 @@ def test_what_is_removed_while_it_is_written_never_arrives(tmp_path: Path, monke
 def test_a_block_stored_again_after_its_removal_is_the_later_one(tmp_path: Path) -> None:
     with opened(tmp_path) as (tier, _):
         with held_up(tier):
-            first = tier.store(ROOT, *kv(1))
+            first = tier.store(ROOT, kv(1))
             tier.remove(ROOT.digest)
-            second = tier.store(ROOT, *kv(2))
+            second = tier.store(ROOT, kv(2))
         assert (first.result(), second.result()) == (False, True)
         assert same_bits(load(tier, ROOT), kv(2))
     assert list(tmp_path.iterdir()) == [path_of(tmp_path, ROOT)]
@@ -155,7 +155,7 @@ def test_tensors_of_another_shape_are_refused_and_free_the_buffer(tmp_path: Path
     keys, values = kv(0)
     with opened(tmp_path, staged=1) as (tier, _):
         with pytest.raises(ValueError, match="a block of this model"):
-            tier.store(ROOT, keys[:1], values)
+            tier.store(ROOT, (keys[:1], values))
         assert store(tier, ROOT)
 
 
@@ -165,7 +165,7 @@ def one_step(tier: DiskTier, folder: Path, records: list[DiskRecord], draw: rand
     record = records[index]
     match draw.choice(["store", "store and wait", "load", "load", "load", "remove", "damage"]):
         case "store":
-            tier.store(record, *kv(index))
+            tier.store(record, kv(index))
         case "store and wait":
             store(tier, record, index)
         case "load":

@@ -39,7 +39,7 @@ class HostBooks(RuleBasedStateMachine):
     @rule(data=st.data(), seed=st.integers(0, 2**31))
     def write(self, data: st.DataObject, seed: int) -> None:
         index = data.draw(st.sampled_from(self.filling))
-        self.host.write(index, *kv(seed))
+        self.host.write(index, kv(seed))
         self.host.ready(index)
         self.filling.remove(index)
         self.seeds[index], self.readers[index] = seed, 0
@@ -81,7 +81,7 @@ class HostBooks(RuleBasedStateMachine):
     def misuse_changes_nothing(self, index: int) -> None:
         if index not in self.filling:
             with pytest.raises(RuntimeError, match="not FILLING"):
-                self.host.write(index, *kv(0))
+                self.host.write(index, kv(0))
             with pytest.raises(RuntimeError, match="not FILLING"):
                 self.host.ready(index)
         if index in self.seeds:
@@ -111,7 +111,7 @@ def test_a_block_comes_back_bit_for_bit_and_its_neighbours_stay(dtype: torch.dty
     indices = [host.take() for _ in range(3)]
     for offset, index in enumerate(indices):
         assert index is not None
-        host.write(index, *kv(seed + offset, shape))
+        host.write(index, kv(seed + offset, shape))
         host.ready(index)
     for offset, index in enumerate(indices):
         assert index is not None
@@ -123,7 +123,7 @@ def test_a_write_owns_its_copy() -> None:
     index = host.take()
     assert index is not None
     keys, values = kv(1)
-    host.write(index, keys, values)
+    host.write(index, (keys, values))
     keys.zero_()
     values.zero_()
     host.ready(index)
@@ -147,8 +147,8 @@ def test_a_tensor_that_would_broadcast_or_convert_is_refused() -> None:
     assert index is not None
     keys, values = kv(1)
     for wrong in (keys[:1], keys.bfloat16(), values):
-        with pytest.raises(ValueError, match="a host block is"):
-            host.write(index, wrong, values)
+        with pytest.raises(ValueError, match="a block of this model is"):
+            host.write(index, (wrong, values))
 
 
 @pytest.mark.parametrize("capacity", [0, BYTES - 1])

@@ -25,9 +25,6 @@ from worker.kv.blockfile import BlockFile
 from worker.kv.copying import Copier
 from worker.wire import Retention, RetentionRange
 
-BLOCK_BYTES = SHAPE.bytes_per_token * BLOCK
-FILE_BYTES = BlockFile(SHAPE, BLOCK, "tiny").size
-
 
 class Clock:
     def __init__(self) -> None:
@@ -49,11 +46,11 @@ def tiered(
     copier: Copier | None = None,
 ) -> KVMemory:
     """Room for so many stored blocks, and over pages for the unfinished block of one sequence beside them."""
-    total = blocks + (layout is PagedLayout)
+    total = blocks + (issubclass(layout, PagedLayout))
     tensors = layout(SHAPE, slots=slots, context=CONTEXT, blocks=total, block_size=BLOCK)
     limits = KVLimits(
-        host * BLOCK_BYTES,
-        disk * FILE_BYTES,
+        host * tensors.shape.bytes_per_token * BLOCK,
+        disk * BlockFile(tensors.shape, BLOCK, "tiny").size,
         folder,
         "tiny",
         gate=20,
