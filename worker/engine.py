@@ -17,10 +17,11 @@ from worker.kv import KVMemory
 from worker.model import Model
 from worker.rows import Row
 from worker.sampler import Logits
-from worker.scheduler import Scheduler, Work
+from worker.scheduler import Scheduler
 from worker.sequence import Emit, Job, Sequence
 from worker.tokenizer import Vocabulary
 from worker.wire import ErrorFrame, GenerateRequest, Occupancy, ReleaseRequest, WorkerError
+from worker.work import Work
 
 T = TypeVar("T")
 _SMOOTHING = 0.2  # weight of the newest measurement in the moving averages

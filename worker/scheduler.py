@@ -1,35 +1,18 @@
 """Decides who holds a slot and what the next step computes: fair between tags, by rank within each."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
 from worker.batch import Batch, compose
+from worker.claims import PROGRESS, Claims
 from worker.fairness import PREFILL, Fairness, reply_cost
 from worker.kv import Holding, KVMemory
 from worker.leaders import Leaders
 from worker.sequence import Job, Sequence
 from worker.speculation import Speculator
+from worker.stepbudget import StepBudget
 from worker.waiting import WaitingQueue
 from worker.wire import Cached, WorkerError
+from worker.work import Work
 
-PROGRESS = 32  # tokens that a sequence gets further before it can lose its slot again, if it got anywhere at all
 _SLACK = 2  # budgets that a tag may be served ahead of another
-# While several tags are about, a step has this part of the budget, unless it computes the prompt of a guest: who comes
-# waits for the end of a step first. Measured on two cores, a short prompt beside a burst of long ones: with whole steps
-# its median TTFT is 2.7 times the quiet one, with halves 1.7, with quarters 1.4 at 28 % less prefill than with halves.
-_WARY_PART = 2
-_WARY = 128  # steps that this lasts after several tags had work; about half a minute on a CPU
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Since the start: prompt tokens computed (again after a preemption too), prompt tokens reused by tier in whole
-    blocks and beyond them, and sequences that gave up their slot."""
-
-    prefilled: int
-    reused: tuple[int, ...]
-    partial: int
-    preemptions: int
 
 
 class Scheduler:
@@ -48,7 +31,7 @@ class Scheduler:
     ) -> None:
         self._memory = memory
         self.speculator = speculator or Speculator(0)
-        self._budget = budget
+        self._budget = StepBudget(budget, 2 * memory.slots.total)
         self.fairness = Fairness(_SLACK * budget)
         self._leaders = Leaders(memory.block_size)
         self.waiting = WaitingQueue(max_waiting)
@@ -56,20 +39,12 @@ class Scheduler:
         self.jobs: dict[str, Job] = {}
         self._loading: list[Sequence] = []
         self._stopped: list[Job] = []
-        self._wary = 0
-        self.prefilled_tokens = 0
-        self.preemptions = 0
-        self._reused = [0, 0, 0]
-        self._partial = 0
+        self.work = Work()
 
     @property
     def loading(self) -> bool:
         """Whether blocks are on their way from host or disk to a sequence, even if it has ended meanwhile."""
         return self._memory.loading
-
-    @property
-    def work(self) -> Work:
-        return Work(self.prefilled_tokens, (*self._reused,), self._partial, self.preemptions)
 
     def add(self, job: Job) -> None:
         """Queues a job. WorkerError 503 when the queue is full, or its tag's part of the queue."""
@@ -89,7 +64,7 @@ class Scheduler:
 
     def admit(self) -> None:
         """Gives slots to waiting sequences, free ones and those that others have to give up; starts what is loaded."""
-        for sequence in [sequence for sequence in self._loading if not _is_loading(sequence)]:
+        for sequence in [sequence for sequence in self._loading if not sequence.is_loading]:
             self._loading.remove(sequence)
             self._begin(sequence)
         while self._admit_one():
@@ -102,15 +77,15 @@ class Scheduler:
         nobody like that it stays out of the step. When all do, the youngest goes, safe or not: so the oldest always
         gets on, and all come to an end.
         """
-        budget = self._step_budget()
+        budget = self._budget.next(self.fairness.busy)
         assured = max(1, budget // (2 * self._memory.slots.total))
         ready, left_out = self._ready(), list[Sequence]()
         while ready:
-            batch = compose(ready, budget, self._budget - budget, assured, self.fairness, self.speculator)
+            batch = compose(ready, budget, self._budget.whole - budget, assured, self.fairness, self.speculator)
             short = None if batch is None else self._without_room(batch)
             if short is None:
                 return batch
-            victim = self._victim_of(short)
+            victim = Claims(self.running, self.fairness).room_for(short)
             if victim is None:
                 ready.remove(short)
                 left_out.append(short)
@@ -169,13 +144,11 @@ class Scheduler:
         self.running.remove(sequence)
         self.fairness[sequence.job.tag].slots -= 1
         self.waiting.push(sequence)
-        self.preemptions += 1
+        self.work.preemptions += 1
 
     def _ready(self) -> list[Sequence]:
         """Running sequences whose blocks are all there."""
         return [sequence for sequence in self.running if sequence not in self._loading]
-
-    # Slots
 
     def _admit_one(self) -> bool:
         """Gives a slot to the waiting sequence whose turn it is, or makes another give up its own; False if neither."""
@@ -185,9 +158,9 @@ class Scheduler:
             return False
         if self._open(heads[order[0]]):
             return True
-        held = self._held()
+        claims = Claims(self.running, self.fairness)
         for tag in order:
-            victim = self._victim_elsewhere(tag, held) or _victim_at_home(heads[tag], held)
+            victim = claims.slot_for(heads[tag])
             if victim is not None:
                 self.preempt(victim)
                 self._open(heads[tag])  # or it needs more room than this one left
@@ -200,35 +173,15 @@ class Scheduler:
         ahead = [sequence for sequence in self.running if sequence.prefilling]
         for tag, line in self.waiting.lines.items():
             for sequence in line:
-                if not self._leaders.make_wait(sequence, ahead, self.prefilled_tokens):
+                if not self._leaders.make_wait(sequence, ahead, self.work.prefilled):
                     heads[tag] = sequence
                     break
         return heads
 
-    def _held(self) -> dict[str, list[Sequence]]:
-        """Running sequences by tag; the tag with the most slots comes first, then the most served."""
-        held: dict[str, list[Sequence]] = {}
-        for sequence in self.running:
-            held.setdefault(sequence.job.tag, []).append(sequence)
-        return {tag: held[tag] for tag in self.fairness.richest(held)}
-
-    def _victim_elsewhere(self, tag: str, held: dict[str, list[Sequence]]) -> Sequence | None:
-        """Of the richest tag that has to give up a slot to this one."""
-        for rich in held:
-            if self.fairness.outweighs(tag, rich):
-                victim = _worst(held[rich])
-            elif self.fairness.takes_turns(tag, rich):
-                victim = _worst(sequence for sequence in held[rich] if sequence.stay >= PROGRESS)
-            else:
-                break  # nor has one that is less rich
-            if victim is not None:
-                return victim
-        return None
-
     def _without_room(self, batch: Batch) -> Sequence | None:
         """Makes room for the KV of a batch, strongest claim first; the first sequence that there is none for."""
         rows = dict(zip(batch.sequences, batch.rows, strict=True))
-        for sequence in reversed(self._claims()):
+        for sequence in reversed(Claims(self.running, self.fairness).weakest_first()):
             row = rows.get(sequence)
             if row is None:
                 continue
@@ -236,15 +189,6 @@ class Scheduler:
             if not self._memory.prepare(sequence.holding, row.start, row.start + row.count):
                 return sequence
         return None
-
-    def _claims(self) -> list[Sequence]:
-        """Running sequences, weakest claim to their place first: of the richest tag, and in it as in `_worst`."""
-        return [one for line in self._held().values() for one in sorted(line, key=_weakness, reverse=True)]
-
-    def _victim_of(self, sequence: Sequence) -> Sequence | None:
-        claims = self._claims()
-        weaker = claims[: claims.index(sequence)]
-        return next((one for one in weaker if one.is_safe_to_stop and not _is_loading(one)), None)
 
     def _open(self, sequence: Sequence) -> bool:
         """Starts a waiting sequence; False when there is no slot, or no room for its KV."""
@@ -268,26 +212,19 @@ class Scheduler:
         return True
 
     def _fork(self, sequence: Sequence) -> Holding | None:
-        """A slot that begins as that of another choice of the same request, which has computed their prompt: all of it
-        but its last token, after which each choice wants logits of its own."""
-        prompt = len(sequence.job.prompt)
-        if prompt < 2 or len(sequence.tokens) > prompt:
+        """A slot that begins as that of another choice of the same request."""
+        sibling = sequence.forks_from
+        if sibling is None or sibling.holding is None:
             return None
-        for sibling in sequence.job.sequences:
-            if sibling.holding is not None and sibling.computed >= prompt - 1:
-                return self._memory.fork(sibling.holding, prompt - 1)
-        return None
+        return self._memory.fork(sibling.holding, len(sequence.job.prompt) - 1)
 
     def _begin(self, sequence: Sequence) -> None:
         """All that it reuses is in its slot."""
         sequence.begin()
         assert sequence.holding is not None
         if sequence.job.admitted is None:
-            cached = sequence.holding.cached
-            for tier, count in enumerate((cached.device, cached.host, cached.disk)):
-                self._reused[tier] += count
-            self._partial += cached.partial
-            sequence.job.start(cached)
+            self.work.spare(sequence.holding.cached)
+            sequence.job.start(sequence.holding.cached)
 
     def _close(self, sequence: Sequence) -> None:
         job = sequence.job
@@ -300,44 +237,14 @@ class Scheduler:
         if sequence in self._loading:
             self._loading.remove(sequence)
 
-    # Budgets and accounts
-
-    def _step_budget(self) -> int:
-        """Small while several tags are about, so that a request that comes has a short step to wait for."""
-        if self.fairness.busy > 1:
-            self._wary = _WARY
-        elif self._wary:
-            self._wary -= 1
-        return max(self._budget // _WARY_PART, 2 * self._memory.slots.total) if self._wary else self._budget
-
     def _charge(self, sequence: Sequence, count: int) -> None:
         account, end = self.fairness[sequence.job.tag], sequence.computed + count
         if sequence.prefilling:
             account.computed += PREFILL * count
-            self.prefilled_tokens += count
+            self.work.prefilled += count
         else:
             account.computed += reply_cost(count, end)
         # What is computed again after a preemption was charged when it was new.
         fresh = end - max(sequence.furthest, len(sequence.job.prompt))
         if fresh > 0:
             account.asked += reply_cost(fresh, end)
-
-
-def _victim_at_home(sequence: Sequence, held: dict[str, list[Sequence]]) -> Sequence | None:
-    """Of the same tag, when it has lower priority and has not caught up by waiting."""
-    lower = (one for one in held.get(sequence.job.tag, ()) if one.job.priority < sequence.job.priority)
-    return _worst(one for one in lower if one.rank > sequence.rank)
-
-
-def _worst(sequences: Iterable[Sequence]) -> Sequence | None:
-    """Lowest priority or youngest; who stores nothing comes last, since it would have to start all over."""
-    found = [one for one in sequences if one.is_safe_to_stop and not _is_loading(one)]
-    return max(found, key=_weakness, default=None)
-
-
-def _weakness(sequence: Sequence) -> tuple[bool, tuple[float, int]]:
-    return sequence.job.store, sequence.rank
-
-
-def _is_loading(sequence: Sequence) -> bool:
-    return sequence.holding is not None and sequence.holding.loading

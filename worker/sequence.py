@@ -161,6 +161,21 @@ class Sequence:
         return self.computed - self._began
 
     @property
+    def forks_from(self) -> "Sequence | None":
+        """Another choice of its request, in a slot, that has computed their prompt: all of it but its last token, after
+        which each choice wants logits of its own."""
+        prompt = len(self.job.prompt)
+        if prompt < 2 or len(self.tokens) > prompt:
+            return None
+        known = (one for one in self.job.sequences if one.holding is not None and one.computed >= prompt - 1)
+        return next(known, None)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether blocks that it begins with are still on their way to its slot."""
+        return self.holding is not None and self.holding.loading
+
+    @property
     def is_safe_to_stop(self) -> bool:
         """Whether losing its slot again would not undo its progress: it has made enough, or none in this slot."""
         return self.computed >= self.protected or self.stay == 0

@@ -219,7 +219,7 @@ def test_later_siblings_wait_for_the_first_to_compute_the_prompt(rig: Rig, store
     reused = [sequence.holding.reused for sequence in rig.scheduler.running if sequence.holding is not None]
     assert reused == [0, 39, 39]
     rig.run()
-    assert rig.scheduler.prefilled_tokens == 40 + 2
+    assert rig.scheduler.work.prefilled == 40 + 2
     rig.check_idle()
 
 

@@ -24,7 +24,7 @@ def test_a_common_beginning_is_computed_once(rig: Rig) -> None:
     rig.run()
     shared = len(COMMON) // BLOCK * BLOCK
     assert [reply.start.cached.device for reply in replies] == [0, shared, shared]
-    assert rig.scheduler.prefilled_tokens == sum(len(COMMON) + len(tail) for tail in tails) - 2 * shared
+    assert rig.scheduler.work.prefilled == sum(len(COMMON) + len(tail) for tail in tails) - 2 * shared
     rig.check_idle()
 
 
@@ -42,10 +42,10 @@ def test_each_block_is_computed_once_however_much_is_shared(
     partial = sum(len(prompt) % BLOCK for prompt in prompts)
     # A prompt of whole blocks computes its last one in any case, for its logits.
     again = sum(BLOCK for prompt in prompts if len(prompt) % BLOCK == 0)
-    assert rig.scheduler.prefilled_tokens <= len(blocks) * BLOCK + partial + again
+    assert rig.scheduler.work.prefilled <= len(blocks) * BLOCK + partial + again
     # What is computed only once is a token of one prefix: part of a block may have been copied too.
     prefixes = {tuple(prompt[:end]) for prompt in prompts for end in range(1, len(prompt) + 1)}
-    assert rig.scheduler.prefilled_tokens >= len(prefixes)
+    assert rig.scheduler.work.prefilled >= len(prefixes)
     rig.check_idle()
 
 
@@ -54,7 +54,7 @@ def test_nobody_waits_for_another_namespace(rig: Rig) -> None:
     rig.submit(ask([*COMMON, 2], request_id="globex", namespace=GLOBEX))
     assert admitted(rig) == ["acme", "globex"]
     rig.run()
-    assert rig.scheduler.prefilled_tokens == 2 * len(COMMON) + 2
+    assert rig.scheduler.work.prefilled == 2 * len(COMMON) + 2
 
 
 def test_nobody_waits_for_blocks_behind_a_barrier_of_another(rig: Rig) -> None:
@@ -66,7 +66,7 @@ def test_nobody_waits_for_blocks_behind_a_barrier_of_another(rig: Rig) -> None:
     rig.engine.step()
     assert admitted(rig) == ["acme", "globex"]
     rig.run()
-    assert rig.scheduler.prefilled_tokens == 2 * len(COMMON) + 2 - BLOCK
+    assert rig.scheduler.work.prefilled == 2 * len(COMMON) + 2 - BLOCK
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_waiting_for_another_tag_never_takes_longer_than_computing_it(
         rig.submit(ask([150 + number] * 96, tag=f"other-{number}", request_id=f"other-{number}"))
     rig.submit(ask([*COMMON, 2], tag="globex", request_id="follower"))
     assert "follower" not in admitted(rig)
-    before = rig.scheduler.prefilled_tokens
+    before = rig.scheduler.work.prefilled
     while "follower" not in admitted(rig):
         rig.engine.step()
-    assert rig.scheduler.prefilled_tokens - before <= len(COMMON) + 32
+    assert rig.scheduler.work.prefilled - before <= len(COMMON) + 32
     rig.run()
     rig.check_idle()
 
@@ -152,10 +152,10 @@ def test_one_of_higher_priority_waits_for_no_longer_than_it_would_take_either(ri
     rig.submit(ask([*COMMON, 1], request_id="leader"))
     rig.engine.step()
     rig.submit(ask([*COMMON, 2], request_id="follower", priority=90))
-    before = rig.scheduler.prefilled_tokens
+    before = rig.scheduler.work.prefilled
     while "follower" not in admitted(rig):
         rig.engine.step()
-    assert rig.scheduler.prefilled_tokens - before <= len(COMMON) + 32
+    assert rig.scheduler.work.prefilled - before <= len(COMMON) + 32
     assert rig.scheduler.running[-2].computed == 0  # the leader
     rig.run()
     rig.check_idle()

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.rig import BLOCK, Reply, Rig, ask, greedy
+from worker.claims import PROGRESS
 from worker.grammar import Grammar, GrammarCompiler
 from worker.kv import PagedLayout
 from worker.model import Model
-from worker.scheduler import PROGRESS
 from worker.sequence import Sequence
 from worker.tokenizer import Vocabulary
 from worker.wire import Sampling
@@ -166,7 +166,7 @@ def test_tags_that_are_more_than_the_slots_take_turns(
         rig.engine.step()
     assert len(long.tokens()) < 50
     rig.run()
-    assert rig.scheduler.preemptions == 1
+    assert rig.scheduler.work.preemptions == 1
     for reply in (long, short):
         reply.check()
     rig.check_idle()

@@ -28,7 +28,7 @@ def test_replies_that_outgrow_the_pool_together_take_turns_and_are_what_they_are
     prompts = [[10 + number] * 10 for number in range(3)]
     replies = [rig.submit(ask(prompt, sampling=greedy(40))) for prompt in prompts]
     rig.run()
-    assert rig.scheduler.preemptions > 0
+    assert rig.scheduler.work.preemptions > 0
     for prompt, reply in zip(prompts, replies, strict=True):
         reply.check()
         alone = paged(tiny_model, tiny_vocabulary, blocks=9).complete(ask(prompt, sampling=greedy(40)))

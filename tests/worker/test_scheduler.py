@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from cacheplane.identity import Namespace
 from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.rig import GLOBEX, Reply, Rig, ask, greedy
+from worker.claims import PROGRESS
 from worker.fairness import reply_cost
 from worker.grammar import GrammarCompiler
 from worker.model import Model
-from worker.scheduler import PROGRESS
 from worker.tokenizer import Vocabulary
 from worker.wire import Frame, Sampling, Start, WorkerError
 
@@ -145,7 +145,7 @@ def test_siblings_run_side_by_side_when_the_first_has_computed_their_prompt(rig:
     rig.scheduler.admit()
     assert len(rig.scheduler.running) == 3
     rig.run()
-    assert rig.scheduler.prefilled_tokens == 20 + 2  # each later one computes the last token, for its logits
+    assert rig.scheduler.work.prefilled == 20 + 2  # each later one computes the last token, for its logits
     rig.check_idle()
 
 
