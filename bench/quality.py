@@ -8,6 +8,7 @@ same_top     share of positions at which both find the same token likeliest
 
 The text goes through the worker's own forward pass in windows of 256 tokens, each on its own. Where a matrix is kept
 twice (int4, int8), the codes multiply every row here, so that the figure is theirs and not that of the other packing.
+fp8 and w8a8 (int8 on CUDA) are the codes of CUDA, multiplied by the CPU, where the rest is computed in float32.
 """
 
 import argparse
@@ -70,6 +71,8 @@ def _others() -> Iterator[tuple[Storage, torch.dtype]]:
         yield "float16", torch.float32
     yield "int8", torch.float32
     yield "int4", torch.float32
+    yield "fp8", torch.float32
+    yield "w8a8", torch.float32
 
 
 def _compare(windows: list[list[int]], truths: Iterable[Tensor], guesses: Iterable[Tensor]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from kernels.kvcodes import KV_CODES, KVCodes, as_codes, as_values, codes_dtype,
 from kernels.linear import Linear
 from kernels.norm import RMSNorm
 from kernels.paged import paged_attention, visible_positions, write_blocks
-from kernels.precision import STORAGES, Storage, compute_dtype, multiplies_float16, storage_of
+from kernels.precision import STORAGES, Storage, compute_dtype, multiplies_float8, multiplies_float16, storage_of
 from kernels.products import (
     DenseProduct,
     FloatProduct,
@@ -61,6 +61,7 @@ __all__ = [
     "in_groups",
     "in_rows",
     "length_mask",
+    "multiplies_float8",
     "multiplies_float16",
     "paged_attention",
     "prefill_attention",

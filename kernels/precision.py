@@ -68,7 +68,7 @@ def _device_storage(choice: str, dtype: torch.dtype, device: torch.device) -> St
         raise ValueError(f"weights {choice} is packed for the CPU alone; use int8, fp8 or auto, or compute on the CPU")
     if dtype != torch.bfloat16:
         raise ValueError("weights fp8 needs dtype bfloat16, which its products come in")
-    if torch.cuda.get_device_capability(device) < (8, 9):
+    if not multiplies_float8(device):
         raise ValueError(f"weights fp8 needs {_FLOAT8_CARD}; use int8 or auto")
     return "fp8"
 
@@ -76,6 +76,11 @@ def _device_storage(choice: str, dtype: torch.dtype, device: torch.device) -> St
 def multiplies_float16() -> bool:
     """Whether FBGEMM is here, which multiplies float16 weights with float32 activations."""
     return "fbgemm" in torch.backends.quantized.supported_engines and _capability() != "DEFAULT"
+
+
+def multiplies_float8(device: torch.device) -> bool:
+    """Whether a device multiplies e4m3 natively, as CUDA does from compute capability 8.9 on."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def _multiplies_bfloat16() -> bool:

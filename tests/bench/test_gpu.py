@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench import gpu
+from bench import gpu, products
 from bench.gpu import keeps_bits, measured
-from kernels import DenseProduct
+from kernels import DenseProduct, Float8Product, Product, RotatedInt8Product, Storage
 from tests.worker.tiny import write_tiny
 from worker.kv.shape import Block
 from worker.kv.store import copy_block
@@ -27,6 +27,12 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
     """Of a tiny model that multiplies as it would on CUDA, where any processor has bfloat16."""
     monkeypatch.setattr("worker.linears.FloatProduct", DenseProduct)
     monkeypatch.setattr(gpu, "_STEPS", [[Row(0, 0, 9)], [Row(slot, 9, 1) for slot in range(2)]])
+    monkeypatch.setattr(gpu, "multiplies_float8", lambda _device: True)
+    monkeypatch.setattr(gpu, "_UNTIMED", 0)
+    monkeypatch.setattr(gpu, "_TIMED", 1)
+    monkeypatch.setattr(products, "_CALLS", 1)
+    monkeypatch.setattr(products, "SHAPES", [(64, 128)])
+    monkeypatch.setattr(products, "ROWS", [1, 20])
     return open_weights(write_tiny(tmp_path / "tiny.gguf"))
 
 
@@ -45,8 +51,29 @@ def test_the_same_computation_agrees_and_is_timed(weights: Weights) -> None:
     figures = measured(weights, CPU)
     assert figures["agrees"]
     assert figures["agreement"]["float32"] <= 1e-6 < figures["agreement"]["bfloat16"]
-    assert list(figures["steps"]) == ["1 of 9", "2 of 1"]
-    assert all(milliseconds > 0 for milliseconds in figures["steps"].values())
+    assert list(figures["agreement"]) == list(figures["steps"]) == ["float32", "bfloat16", "fp8", "w8a8"]
+    assert all(list(times) == ["1 of 9", "2 of 1"] for times in figures["steps"].values())
+    assert all(milliseconds > 0 for times in figures["steps"].values() for milliseconds in times.values())
+    kept = figures["products"]["64 x 128"]
+    assert list(kept) == ["bfloat16", "fp8", "w8a8"]
+    assert all(list(one["us"]) == ["1", "20"] and min(one["us"].values()) > 0 for one in kept.values())
+    figures |= {"card": "none", "torch": torch.__version__}
+    assert "w8a8" in gpu._as_text(figures)
+
+
+def test_a_card_without_fp8_is_checked_for_the_rest(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "multiplies_float8", lambda _device: False)
+    assert list(measured(weights, CPU)["agreement"]) == ["float32", "bfloat16", "w8a8"]
+
+
+@pytest.mark.parametrize(("storage", "kind"), [("fp8", Float8Product), ("w8a8", RotatedInt8Product)])
+def test_codes_with_a_wrong_scale_are_further_off_than_is_allowed(
+    storage: Storage, kind: type[Product], weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = kind.__call__
+    monkeypatch.setattr(kind, "__call__", lambda self, x: plain(self, x) * (1.5 if x.dtype == torch.bfloat16 else 1))
+    model = Model(weights, torch.bfloat16, storage=storage)
+    assert gpu._error(model, weights, storage) > gpu.ALLOWED[storage]
 
 
 def test_a_product_that_is_off_does_not_agree(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
