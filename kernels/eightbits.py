@@ -1,8 +1,8 @@
 """Products of 8-bit codes with 8-bit codes, for CUDA: activations are brought to codes too.
 
 Each row of activations, a token, has a scale of its own. So its result has nothing to do with its neighbours, which is
-where dynamic int8 with one scale for the whole batch goes wrong. Every kernel here exists on the CPU too, with the same
-numbers and slowly; the limits on shapes are CUDA's and hold everywhere.
+where dynamic int8 with one scale for the whole batch goes wrong. On the CPU the same codes give the same numbers, as a
+reference and slowly; the limits on shapes are CUDA's and hold everywhere.
 """
 
 import torch
@@ -23,6 +23,8 @@ class Float8Product:
 
     codes   of e4m3, of a shape that the kernel takes (`Float8Product.holds`)
     x       bfloat16; on the CPU float32 too
+
+    The CPU has a kernel of that name as well, but until pytorch#179118 processors with AMX took one scale for all rows.
     """
 
     def __init__(self, codes: RowCodes) -> None:
@@ -35,9 +37,10 @@ class Float8Product:
 
     def __call__(self, x: Tensor) -> Tensor:
         coded = in_float8_rows(x)
-        return torch._scaled_mm(  # noqa: SLF001
-            coded.codes, self._codes, coded.scale.unsqueeze(1), self._scale, out_dtype=x.dtype
-        )
+        codes, scale = coded.codes, coded.scale.unsqueeze(1)
+        if x.device.type == "cpu":
+            return (codes.float() @ self._codes.float()).mul_(scale).mul_(self._scale).to(x.dtype)
+        return torch._scaled_mm(codes, self._codes, scale, self._scale, out_dtype=x.dtype)  # noqa: SLF001
 
 
 class RotatedInt8Product:

@@ -1,4 +1,4 @@
-"""What CUDA multiplies by in 8 bits, through torch's kernels for the CPU, which compute the same numbers."""
+"""What CUDA multiplies by in 8 bits, with the same numbers on the CPU."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernels import Float8Product, Product, RotatedInt8Product, in_float8_rows, in_rows
 from kernels.hadamard import Hadamard
@@ -107,6 +108,18 @@ def test_the_kernel_for_integers_never_sees_few_rows(rows: int, monkeypatch: pyt
     monkeypatch.setattr(torch, "_int_mm", watched)
     assert int8(torch.randn(16, 32))(torch.randn(rows, 32)).shape == (rows, 16)
     assert seen == [max(32, rows)]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_the_kernel_for_e4m3_takes_what_it_is_given_on_cuda(rows: int) -> None:
+    """By torch's own checks of dtypes, strides and scales, on tensors that only say that they are on CUDA."""
+    cuda = torch.device("cuda", 0)
+    with FakeTensorMode():
+        product = float8(torch.empty(48, 64, device=cuda))
+        y = product(torch.empty(rows, 64, device=cuda, dtype=torch.bfloat16))
+        assert (y.shape, y.dtype, y.device) == ((rows, 48), torch.bfloat16, cuda)
+        with pytest.raises(RuntimeError, match="divisible by 16"):
+            float8(torch.empty(40, 64, device=cuda))(torch.empty(rows, 64, device=cuda, dtype=torch.bfloat16))
 
 
 @pytest.mark.parametrize("product", [float8, int8])
