@@ -1,4 +1,4 @@
-"""Tensor operations of the model's forward pass, in torch: packed for the CPU, plain for any other device.
+"""Tensor operations of the model's forward pass, in torch: packed for the CPU, plain or in 8 bits for CUDA.
 
 owns            packed matrices and how each is multiplied, 4- and 8-bit codes and the rotation before them, 8-bit codes
                 of KV, RMS norm, rotary embedding, attention over slots and over blocks

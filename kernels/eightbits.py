@@ -64,7 +64,7 @@ class RotatedInt8Product:
         return rows % _INT8_STEP == 0 and columns % _INT8_STEP == 0 and columns <= _INT8_MOST_COLUMNS
 
     def __call__(self, x: Tensor) -> Tensor:
-        coded, rows = in_rows(self._rotate(x)), len(x)
-        codes = pad(coded.codes, (0, 0, 0, max(0, _INT8_LEAST_ROWS - rows)))
-        sums = torch._int_mm(codes, self._codes)[:rows]  # noqa: SLF001
+        coded, short = in_rows(self._rotate(x)), _INT8_LEAST_ROWS - len(x)
+        codes = pad(coded.codes, (0, 0, 0, short)) if short > 0 else coded.codes
+        sums = torch._int_mm(codes, self._codes)[: len(x)]  # noqa: SLF001
         return (sums * coded.scale.unsqueeze(1)).mul_(self._scale).to(x.dtype)
