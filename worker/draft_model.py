@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from worker.kv import Layout, PagedLayout, SlotLayout
 from worker.model import Model
+from worker.preview import Preview
 from worker.rows import Row
 from worker.sampler import Logits
 from worker.sequence import Sequence, common
@@ -52,12 +53,12 @@ class _Place:
 
 @dataclass(slots=True)
 class _Feed:
-    """The next tokens of one sequence for the model, and how many guesses are wanted behind them."""
+    """The next tokens of one sequence for the model, how many guesses are wanted behind them, and who makes them."""
 
-    sequence: Sequence
     place: _Place
     tokens: list[int]
     wanted: int
+    preview: Preview
 
 
 class DraftModel:
@@ -189,18 +190,14 @@ class DraftModel:
         return np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf) if missing else logits
 
     def _goes_on(self, feed: _Feed, logits: Logits) -> bool:
-        """Takes a guess; whether it is one, and another is wanted behind it."""
-        guesses = feed.place.guesses
-        token = feed.sequence.guess(logits, len(guesses))
-        if token is None:
-            return False
-        guesses.append(token)
-        feed.tokens = [token]
-        return len(guesses) < feed.wanted
+        """Takes a guess, and what its grammar forces behind it; whether there is one, and another is wanted."""
+        feed.tokens = feed.preview.take(logits)
+        feed.place.guesses += feed.tokens
+        return bool(feed.tokens) and len(feed.place.guesses) < feed.wanted
 
 
 def _feed(sequence: Sequence, place: _Place, most: int, room: int) -> _Feed:
     """What is next to compute for a sequence without guesses: all that is missing, if that leaves room for a guess."""
     missing = list(sequence.tokens[place.computed :])
     wanted = min(most, room - len(missing) + 1) if 0 < len(missing) <= room else 0
-    return _Feed(sequence, place, missing[:room], wanted)
+    return _Feed(place, missing[:room], wanted, sequence.preview())

@@ -44,6 +44,9 @@ class Grammar(Protocol):
     def rollback(self, count: int) -> None:
         """Takes back the last `count` accepted tokens."""
 
+    def fork(self) -> "Grammar":
+        """Another one at the same place, which moves by itself."""
+
     @property
     def is_done(self) -> bool:
         """Whether nothing but the end may follow."""
@@ -85,6 +88,9 @@ class LLGrammar:
 
     def rollback(self, count: int) -> None:
         self._matcher.rollback(count)
+
+    def fork(self) -> "LLGrammar":
+        return LLGrammar(self._matcher.deep_copy(), self._vocabulary)
 
     @property
     def is_done(self) -> bool:

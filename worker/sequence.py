@@ -11,6 +11,7 @@ from cacheplane.identity import Namespace, Span
 from worker.drafting import Drafter, Price
 from worker.grammar import Grammar, GrammarLimitError, Landing, landing_room
 from worker.kv import Holding
+from worker.preview import Preview
 from worker.sampler import Logits, Sampler
 from worker.text import TextStream
 from worker.tokenizer import Vocabulary
@@ -233,16 +234,10 @@ class Sequence:
             return []
         return self._possible(self.drafter.propose(self.tokens, most, price), most)
 
-    def guess(self, logits: Logits, ahead: int) -> int | None:
-        """What it would choose by another model's logits [vocabulary] after `ahead` more guesses; None for its end.
-
-        With its own randomness of that position, so that like distributions choose alike at any temperature.
-        """
-        position = self.generated + ahead
-        goes_on = position < self.job.params.min_tokens
-        allowed = self._without_stops(np.ones(len(logits), dtype=np.bool_)) if goes_on else None
-        token = self._sampler.pick(logits, position, allowed)
-        return None if token is None or token in self._stop_ids else token
+    def preview(self) -> Preview:
+        """What it would go on with by the logits of another model."""
+        grammar = None if self._grammar is None else self._grammar.fork()
+        return Preview(self._sampler, grammar, self.generated, self._stop_ids, self.job.params.min_tokens)
 
     def take_guesses(self, guesses: list[int]) -> list[int]:
         """Those of the guesses that may be drafts. When none may, or there are none, that is as if one was rejected."""

@@ -46,6 +46,9 @@ class OneByOne:
     def rollback(self, count: int) -> None:
         self._inner.rollback(count)
 
+    def fork(self) -> "OneByOne":
+        return OneByOne(self._inner.fork())
+
     @property
     def is_done(self) -> bool:
         return self._inner.is_done
