@@ -1,4 +1,4 @@
-"""What weights in fewer bits cost: perplexity, and distance to the model in float32, on a fixed text.
+"""What weights and KV in fewer bits cost: perplexity, and distance to the model in float32, on a fixed text.
 
     python -m bench.quality [--model smollm2] [--text FILE] [--tokens 2048] [--json]
 
@@ -26,7 +26,7 @@ from torch import Tensor
 import worker.linears
 from bench.report import machine, save, table
 from gateway.up.model import find_model
-from kernels import ProductByRows, Storage, compute_dtype, multiplies_float16
+from kernels import KV_CODES, KVCodes, ProductByRows, Storage, compute_dtype, multiplies_float16
 from worker.kv import SlotLayout
 from worker.model import Model
 from worker.rows import Row
@@ -42,7 +42,7 @@ def main() -> int:
     weights = open_weights(find_model(flags.model).path)
     tokenizer = Tokenizer.from_str(read_vocabulary(weights).json)
     tokens = tokenizer.encode(flags.text.read_text("utf-8")).ids[: flags.tokens]
-    figures = {"tokens": len(tokens), "text": flags.text.name, "weights": measure(weights, tokens)}
+    figures = {"tokens": len(tokens), "text": flags.text.name, **measure(weights, tokens)}
     figures |= {"model": flags.model, "torch": torch.__version__, "machine": machine()}
     print(_as_text(figures), file=sys.stderr if flags.json else sys.stdout)
     print(f"saved as {save('quality', figures)}", file=sys.stderr)
@@ -51,8 +51,8 @@ def main() -> int:
     return 0
 
 
-def measure(weights: Weights, tokens: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Figures by storage, those of float32 first."""
+def measure(weights: Weights, tokens: Sequence[int]) -> dict[str, dict[str, dict[str, float]]]:
+    """Figures by storage of weights, beside KV in float32, and by codes of KV, beside weights in float32."""
     windows = [list(tokens[start : start + _WINDOW]) for start in range(0, len(tokens) - 1, _WINDOW)]
     exact = Model(weights, torch.float32, _WINDOW)
     truths = [_logprobs(exact, window) for window in windows]
@@ -60,7 +60,12 @@ def measure(weights: Weights, tokens: Sequence[int]) -> dict[str, dict[str, floa
     for storage, dtype in _others():
         model = Model(weights, dtype, _WINDOW, storage)
         found[storage] = _compare(windows, truths, (_logprobs(model, window) for window in windows))
-    return found
+    by_codes = {"float32": found["float32"] | {"bytes_per_token": exact.kv_shape.bytes_per_token}}
+    for codes in KV_CODES:
+        guesses = (_logprobs(exact, window, codes) for window in windows)
+        size = exact.kv_shape.coded(codes).bytes_per_token
+        by_codes[codes] = _compare(windows, truths, guesses) | {"bytes_per_token": size}
+    return {"weights": found, "kv": by_codes}
 
 
 def _others() -> Iterator[tuple[Storage, torch.dtype]]:
@@ -90,9 +95,9 @@ def _compare(windows: list[list[int]], truths: Iterable[Tensor], guesses: Iterab
     }
 
 
-def _logprobs(model: Model, tokens: list[int]) -> Tensor:
+def _logprobs(model: Model, tokens: list[int], codes: KVCodes | None = None) -> Tensor:
     """float32 [tokens, vocabulary]."""
-    layout = SlotLayout(model.kv_shape, slots=1, context=_WINDOW, blocks=1, block_size=16)
+    layout = SlotLayout(model.kv_shape.coded(codes), slots=1, context=_WINDOW, blocks=1, block_size=16)
     return model.forward(tokens, [Row(0, 0, len(tokens), wanted=len(tokens))], layout).log_softmax(-1)
 
 
@@ -104,14 +109,22 @@ def _always_codes(products: Sequence[ProductByRows], _columns: int, _dtype: torc
 
 
 def _as_text(figures: dict[str, Any]) -> str:
-    rows = [[name, *row.values()] for name, row in figures["weights"].items()]
-    return f"{figures['tokens']} tokens of {figures['text']}\n" + table(
-        ["weights", "perplexity", "KL", "same top"], rows
+    columns = ["perplexity", "KL", "same top"]
+    weights, kv = ([[name, *row.values()] for name, row in figures[part].items()] for part in ("weights", "kv"))
+    return "\n".join(
+        [
+            f"{figures['tokens']} tokens of {figures['text']}",
+            table(["weights", *columns], weights),
+            "",
+            table(["KV", *columns, "bytes per token"], kv),
+        ]
     )
 
 
 def _flags() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.quality", description="Quality by quantization of weights.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.quality", description="Quality by quantization of weights and KV."
+    )
     parser.add_argument("--model", default="smollm2", help="a model file, or `smollm2`")
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--tokens", type=int, default=2048, help="of the text, from its start")
