@@ -31,6 +31,14 @@ def test_the_length_is_the_one_that_is_worth_most(chance: float, row: float, tok
     assert worth(length) == pytest.approx(max(worth(other) for other in range(most + 1)), abs=1e-9)
 
 
+@given(chance=st.floats(0, 1), row=st.floats(0, 3), token=st.floats(0, 1), most=st.integers(0, 20))
+def test_drafts_that_pay_save_a_part_of_the_time(chance: float, row: float, token: float, most: int) -> None:
+    price = Price(row, token)
+    length = price.length(chance, most)
+    assert length == 0 or 0 < price.saved(chance, length) < 1
+    assert Price(0.5, 0.25).saved(1.0, 2) == pytest.approx(1 / 3)  # three tokens in the time of two
+
+
 def test_what_costs_nothing_is_drafted_in_full() -> None:
     assert drafter().propose(CYCLE, 5, Price()) == [1, 2, 3, 4, 5]
 
