@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from worker.kv.lineage import NO_LINEAGE, lineage_after
+from worker.kv.lineage import NO_LINEAGE, lineage_after, lineage_of
+from worker.kv.radix import Node
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,3 +44,9 @@ def parents_first(records: Iterable[DiskRecord]) -> list[DiskRecord]:
     for record in grown:  # it grows while we walk it
         grown += [child for child in children.pop(record.digest, []) if child.follows(record.lineage)]
     return grown
+
+
+def record_of(node: Node) -> DiskRecord:
+    """The node as the disk tier names it."""
+    assert node.parent is not None
+    return DiskRecord(node.digest, node.parent.digest or None, node.edge, lineage_of(node))

@@ -11,8 +11,9 @@ from worker.kv.holding import Arrival, Holding
 from worker.kv.layout import Layout
 from worker.kv.loading import Here, Loader, Part
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
+from worker.kv.record import record_of
 from worker.kv.shape import Block
-from worker.kv.tiers import Tiers, record_of
+from worker.kv.tiers import Tiers
 from worker.wire import Cached
 
 _PRIOR_GBPS = {Tier.HOST: 4.0, Tier.DISK: 0.5}  # until a load has been measured

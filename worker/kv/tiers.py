@@ -1,35 +1,18 @@
 """Device, host and disk: where a block is, where it goes when room is needed, and what that costs."""
 
-from concurrent.futures import Future
-from dataclasses import dataclass
-
 from cacheplane.wire import Tier
+from worker.kv.archive import Archive
+from worker.kv.candidates import Candidates
 from worker.kv.copying import Copier, Copy
 from worker.kv.disk import DiskTier
 from worker.kv.events import EventLog
-from worker.kv.eviction import EvictionQueue, Rank
-from worker.kv.host import HostState, HostTier
+from worker.kv.host import HostTier
 from worker.kv.layout import Layout
 from worker.kv.leases import LeaseBook
-from worker.kv.lineage import lineage_of
+from worker.kv.moves import Moves
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
 from worker.kv.record import DiskRecord
 from worker.kv.shape import Block
-
-
-@dataclass(slots=True)
-class Moves:
-    """Blocks that went from one tier to the next since the start, and those that left memory for good.
-
-    device_evicted, host_evicted   left the tier for want of room, whether there was another copy or not
-    """
-
-    offloaded: int = 0
-    written: int = 0
-    promoted: int = 0
-    lost: int = 0
-    device_evicted: int = 0
-    host_evicted: int = 0
 
 
 class Tiers:
@@ -63,15 +46,12 @@ class Tiers:
         self._gate = gate
         layout.take = self.device_block
         self._spoil_freed = spoil_freed
-        self._device_queue = EvictionQueue(_leaves_device, self._rank)
-        self._host_queue = EvictionQueue(self._leaves_host, self._rank)
-        self._on_disk: dict[bytes, Node] = {}  # those that are being written too
-        self._writing: list[tuple[Node, Future[bool]]] = []
+        self._candidates = Candidates(host, leases)
+        self._archive = Archive(disk, events, self.moves, self._settle)
 
     def offer(self, node: Node) -> None:
         """The node may have become one that can go."""
-        self._device_queue.offer(node)
-        self._host_queue.offer(node)
+        self._candidates.offer(node)
 
     def device_block(self) -> int | None:
         """A block in state FILLING; something else is moved down for it if need be. None when nothing can go."""
@@ -115,26 +95,12 @@ class Tiers:
         """Takes note of what the disk has finished, and of leases that have ended."""
         for index in [index for index, (_, copy) in self._offloading.items() if copy.done]:
             self._offloaded(index)
-        dropped = self.disk.take_dropped()  # first: of a block that is stored and dropped meanwhile we hear next time
-        still: list[tuple[Node, Future[bool]]] = []
-        for node, future in self._writing:
-            if not future.done():
-                still.append((node, future))
-            elif node.disk == OnDisk.WRITING:
-                self._written(node, stored=future.result())
-        self._writing = still
-        for digest in dropped:
-            self._dropped(digest)
-        self._reoffer()
+        self._archive.poll()
+        self._candidates.reoffer()
 
     def adopt(self, records: list[DiskRecord]) -> None:
         """Takes over what an earlier run left on disk; records come parents first."""
-        nodes: dict[bytes | None, Node] = {None: self._tree.root}
-        for record in records:
-            node = self._tree.insert(nodes[record.parent], record.edge, record.digest)
-            nodes[record.digest] = node
-            self._on_disk[node.digest] = node
-            self._written(node, stored=True)
+        self._archive.adopt(self._tree, records)
 
     def keep_all(self) -> int:
         """Writes to disk what only memory has, parents first, before the process ends; returns how many blocks."""
@@ -158,16 +124,11 @@ class Tiers:
         self.host.check()
         self.disk.check()
         _expect_all(sorted(n.host for n in nodes if n.host != NOWHERE), self.host.total - self.host.free, "host")
-        for node in nodes:
-            if _leaves_device(node) and not self._device_queue.waits(node):
-                raise RuntimeError("tiers: a leaf on the device is not offered for eviction")
-            if self._leaves_host(node) and not self._host_queue.waits(node):
-                raise RuntimeError("tiers: a leaf on host is not offered for eviction")
+        self._candidates.check(nodes)
 
     def _evict_device(self) -> bool:
         """Frees one device block; False when nobody can go."""
-        self._reoffer()
-        node = self._device_queue.take()
+        node = self._candidates.take_from_device()
         if node is None:
             return False
         reason = "evicted"
@@ -177,21 +138,6 @@ class Tiers:
         self._leave_device(node, reason)
         self._settle(node)
         return True
-
-    def _reoffer(self) -> None:
-        """Offers the blocks anew whose priority has changed: at their old place in a queue they are not seen."""
-        for node in self.leases.due():
-            self.offer(node)
-
-    def _rank(self, node: Node) -> Rank:
-        return self.leases.priority(node), node.last_used
-
-    def _leaves_host(self, node: Node) -> bool:
-        return (
-            node.host != NOWHERE
-            and not (node.users or node.host_children or node.device_children)
-            and self.host.state(node.host) == HostState.READY
-        )
 
     def _to_host(self, node: Node) -> bool:
         """Copies a block from the device to host; False when no room can be made there."""
@@ -216,11 +162,10 @@ class Tiers:
         return True
 
     def _evict_host(self) -> bool:
-        self._reoffer()
-        node = self._host_queue.take()
+        node = self._candidates.take_from_host()
         if node is None and self._offloading:
             self._offloaded(next(iter(self._offloading)))
-            node = self._host_queue.take()
+            node = self._candidates.take_from_host()
         if node is None:
             return False
         if node.block == NOWHERE and node.disk == OnDisk.ABSENT and self.leases.priority(node) >= self._gate:
@@ -231,46 +176,19 @@ class Tiers:
         return True
 
     def _to_disk(self, node: Node) -> bool:
-        """Hands a copy to the disk tier, which owns it from then on. False when it takes none now, or when another path
-        that was made to have the same digest is there already."""
-        if node.digest in self._on_disk:
-            return False
-        record = record_of(node)
-        if node.host != NOWHERE:
-            future = self.disk.store(record, self.read_host(node))
-            self.host.done(node.host)
-        else:
-            future = self.disk.store(record, self._layout.store.block(node.block))
-        if future.done() and not future.result():
-            return False
-        node.disk = OnDisk.WRITING
-        self._on_disk[node.digest] = node
-        self._writing.append((node, future))
-        return True
+        """Hands a copy to the disk tier; see Archive.take."""
+        if node.host == NOWHERE:
+            return self._archive.take(node, self._layout.store.block(node.block))
+        taken = self._archive.take(node, self.read_host(node))
+        self.host.done(node.host)
+        return taken
 
     def _wait_for_disk(self) -> bool:
-        """Waits until the block that was handed over first is written; False when none is on its way."""
-        if not self._writing:
+        """Takes note of one block more, at least; False when none is on its way."""
+        if not self._archive.wait():
             return False
-        self._writing[0][1].result()
         self.poll()
         return True
-
-    def _written(self, node: Node, *, stored: bool) -> None:
-        node.disk = OnDisk.PRESENT if stored else OnDisk.ABSENT
-        if stored:
-            self.moves.written += 1
-            self._events.stored(node, Tier.DISK)
-        else:
-            del self._on_disk[node.digest]
-            self._settle(node)
-
-    def _dropped(self, digest: bytes) -> None:
-        node = self._on_disk.pop(digest, None)
-        if node is not None:
-            node.disk = OnDisk.ABSENT
-            self._events.removed(node, Tier.DISK, "evicted")
-            self._settle(node)
 
     def _leave_device(self, node: Node, reason: str) -> None:
         self.pool.give_back(node.block)
@@ -279,14 +197,14 @@ class Tiers:
         node.parent.device_children -= 1
         self._events.removed(node, Tier.DEVICE, reason)
         self.offer(node.parent)
-        self._host_queue.offer(node)
+        self.offer(node)
 
     def _offloaded(self, host: int) -> None:
         """A copy to host has ended, or is waited for."""
         node, copy = self._offloading.pop(host)
         copy.wait()
         self.host.ready(host)
-        self._host_queue.offer(node)
+        self.offer(node)
 
     def _leave_host(self, node: Node, reason: str) -> None:
         if node.host in self._offloading:
@@ -298,7 +216,7 @@ class Tiers:
         assert node.parent is not None
         node.parent.host_children -= 1
         self._events.removed(node, Tier.HOST, reason)
-        self._host_queue.offer(node.parent)
+        self.offer(node.parent)
 
     def _settle(self, node: Node) -> None:
         """A copy of the node is gone. After its last one it is forgotten, unless a sequence stands on it: then it goes
@@ -314,12 +232,7 @@ class Tiers:
             self._leave_device(node, reason)
         if node.host != NOWHERE:
             self._leave_host(node, reason)
-        if node.disk == OnDisk.PRESENT:
-            self._events.removed(node, Tier.DISK, reason)
-        if node.disk != OnDisk.ABSENT:
-            del self._on_disk[node.digest]
-            self.disk.remove(node.digest)
-            node.disk = OnDisk.ABSENT
+        self._archive.forget(node, reason)
         self.moves.lost += 1
         self._tree.remove(node)
 
@@ -329,16 +242,6 @@ def home_of(node: Node) -> Tier:
     if node.block != NOWHERE:
         return Tier.DEVICE
     return Tier.HOST if node.host != NOWHERE else Tier.DISK
-
-
-def record_of(node: Node) -> DiskRecord:
-    """The node as the disk tier names it."""
-    assert node.parent is not None
-    return DiskRecord(node.digest, node.parent.digest or None, node.edge, lineage_of(node))
-
-
-def _leaves_device(node: Node) -> bool:
-    return node.block != NOWHERE and not (node.users or node.device_children)
 
 
 def _expect_all(indices: list[int], used: int, tier: str) -> None:
