@@ -6,6 +6,7 @@ import torch
 
 from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.rig import Rig
+from tests.worker.schedules import Cold
 from tests.worker.tiny import write_tiny
 from worker.model import Model
 from worker.tokenizer import Vocabulary, read_vocabulary
@@ -39,6 +40,11 @@ def layout(request: pytest.FixtureRequest) -> LayoutClass:
 @pytest.fixture
 def rig(layout: LayoutClass, tiny_model: Model, tiny_vocabulary: Vocabulary) -> Rig:
     return Rig(tiny_model, tiny_vocabulary, layout=layout)
+
+
+@pytest.fixture(scope="session")
+def cold(tiny_model: Model, tiny_vocabulary: Vocabulary) -> Cold:
+    return Cold(tiny_model, tiny_vocabulary)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.worker.kv.layouts import CODED, Fp8Tiles, Int8Slots, Int8Tiles, LayoutClass
 from tests.worker.rig import BLOCK, Reply, Rig, ask, greedy
-from tests.worker.test_engine import Plan, plans, play
+from tests.worker.schedules import Plan, plans, play
 from worker.kv import KVLimits, SlotLayout
 from worker.kv.blockfile import BlockFile
 from worker.kv.tiled import TILE

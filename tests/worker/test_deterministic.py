@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worker.rig import Reply, Rig, ask, greedy
-from tests.worker.test_engine import Plan, plans, play
+from tests.worker.schedules import Plan, plans, play
 from worker.kv.tiled import TILE, TiledSlotLayout
 from worker.model import Model, fingerprint
 from worker.ngrams import NgramIndex

@@ -1,18 +1,14 @@
-"""The laws of the engine (DESIGN 3.8) under random schedules, and what every request can count on."""
+"""What every request can count on, whatever else the engine does."""
 
 import time
-from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from cacheplane.identity import BlockChain, Namespace, Span
+from cacheplane.identity import BlockChain, Span
 from cacheplane.wire import BlockStored
-from tests.worker.kv.layouts import LAYOUTS, LayoutClass
-from tests.worker.kv.ledger import listed, replayed
-from tests.worker.rig import ACME, BLOCK, GLOBEX, Reply, Rig, ask, greedy
-from worker.kv import PagedLayout
+from tests.worker.kv.ledger import replayed
+from tests.worker.rig import ACME, BLOCK, GLOBEX, Rig, ask, greedy
+from tests.worker.schedules import STEMS, Cold
 from worker.model import Model
 from worker.tokenizer import Vocabulary
 from worker.wire import (
@@ -21,147 +17,8 @@ from worker.wire import (
     ReleaseRequest,
     Sampling,
     SpanWire,
-    TokenLogprob,
     WorkerError,
 )
-
-LONGEST = 40 + 6 + 6  # stem, tail and reply of a plan
-STEMS = [list(range(10, 34)), list(range(10, 26)) + [90] * 16, [70] * 40]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One request of a schedule: a shared stem, a tail of its own, and the steps at which it comes and is disturbed."""
-
-    stem: int
-    cut: int
-    tail: list[int]
-    namespace: Namespace
-    max_tokens: int
-    n: int
-    store: bool
-    tag: str
-    priority: int
-    arrives: int
-    preempted: int | None
-    aborted: int | None
-
-    @property
-    def prompt(self) -> list[int]:
-        return STEMS[self.stem][: self.cut] + self.tail
-
-    def request(self) -> GenerateRequest:
-        return ask(
-            self.prompt,
-            namespace=self.namespace,
-            n=self.n,
-            store=self.store,
-            sampling=greedy(self.max_tokens),
-            tag=self.tag,
-            priority=self.priority,
-        )
-
-
-plans = st.builds(
-    Plan,
-    stem=st.integers(0, len(STEMS) - 1),
-    cut=st.integers(0, 40),
-    tail=st.lists(st.integers(3, 280), min_size=1, max_size=6),
-    namespace=st.sampled_from([ACME, GLOBEX]),
-    max_tokens=st.integers(1, 6),
-    n=st.sampled_from([1, 1, 1, 2]),
-    store=st.sampled_from([True, True, True, False]),
-    tag=st.sampled_from("abc"),
-    priority=st.sampled_from([0, 50, 50, 100]),
-    arrives=st.integers(0, 8),
-    preempted=st.one_of(st.none(), st.integers(1, 14)),
-    aborted=st.one_of(st.none(), st.none(), st.integers(0, 14)),
-)
-
-
-@pytest.fixture(scope="module")
-def cold(tiny_model: Model, tiny_vocabulary: Vocabulary) -> "Cold":
-    return Cold(tiny_model, tiny_vocabulary)
-
-
-class Cold:
-    """The reference: each prompt alone, whole in one step, in an engine that has seen nothing."""
-
-    def __init__(self, model: Model, vocabulary: Vocabulary) -> None:
-        self._parts = model, vocabulary
-        self._known: dict[tuple[int, ...], Reply] = {}
-
-    def reply(self, prompt: list[int]) -> Reply:
-        """Greedy, as many tokens as any plan asks for."""
-        if tuple(prompt) not in self._known:
-            rig = Rig(*self._parts, slots=1, budget=256)
-            self._known[tuple(prompt)] = rig.complete(ask(prompt, sampling=greedy(6)))
-        return self._known[tuple(prompt)]
-
-
-def assert_same_logprobs(found: list[TokenLogprob], expected: list[TokenLogprob]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
-        reference = dict(other.top)
-        assert all(reference[token] == pytest.approx(value, abs=1e-5) for token, value in one.top if token in reference)
-
-
-def preempt(rig: Rig, request_id: str) -> None:
-    for sequence in list(rig.scheduler.running):
-        if sequence.job.id == request_id:
-            rig.scheduler.preempt(sequence)
-
-
-def play(rig: Rig, schedule: list[Plan]) -> list[Reply]:
-    """Runs a schedule to its end; preemptions and aborts come between steps."""
-    replies: dict[int, Reply] = {}
-    requests: dict[int, GenerateRequest] = {}
-    for step in range(200):
-        for number, plan in enumerate(schedule):
-            if plan.arrives == step:
-                requests[number] = plan.request()
-                replies[number] = rig.submit(requests[number])
-            if plan.preempted == step and number in requests:
-                preempt(rig, requests[number].request_id)
-            if plan.aborted == step and number in requests:
-                rig.engine.abort(requests[number].request_id)
-        if not rig.engine.step() and step > 15:
-            break
-    return [replies[number] for number in range(len(schedule))]
-
-
-@settings(max_examples=30)
-@given(
-    schedule=st.lists(plans, min_size=1, max_size=8),
-    slots=st.integers(1, 4),
-    layout=st.sampled_from(LAYOUTS),
-    blocks=st.sampled_from([3, 8, 40]),
-    budget=st.integers(8, 40),
-)
-def test_hit_is_miss_and_chunked_is_whole_and_batched_is_alone_and_preempted_is_undisturbed(
-    tiny_model: Model,
-    tiny_vocabulary: Vocabulary,
-    cold: Cold,
-    schedule: list[Plan],
-    slots: int,
-    layout: LayoutClass,
-    blocks: int,
-    budget: int,
-) -> None:
-    if layout is PagedLayout:
-        blocks = max(blocks, LONGEST // BLOCK + 1)
-    rig = Rig(tiny_model, tiny_vocabulary, slots=slots, blocks=blocks, budget=budget, layout=layout)
-    for plan, reply in zip(schedule, play(rig, schedule), strict=True):
-        reply.check(plan.n)
-        expected = cold.reply(plan.prompt)
-        for index in range(plan.n):
-            tokens, reason = reply.tokens(index), reply.finish(index).reason
-            assert reason == "length" or (reason == "abort" and plan.aborted is not None)
-            assert tokens == expected.tokens()[: len(tokens)]
-            assert len(tokens) == plan.max_tokens or reason == "abort"
-            assert_same_logprobs(reply.logprobs(index), expected.logprobs()[: len(tokens)])
-    rig.check_idle()
-    assert replayed(rig.events) == listed(rig.memory.snapshot())
 
 
 def test_a_second_request_reuses_every_full_block_but_computes_a_token(rig: Rig, cold: Cold) -> None:

@@ -1,0 +1,101 @@
+"""The laws of the engine (DESIGN 3.8): whatever happens around a request, its reply is the one that it gets alone.
+
+Speculation, failover and the deterministic mode have their own (test_speculation.py, test_failover.py,
+test_deterministic.py); constrained and sampled replies are preempted in test_preemption.py.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cacheplane.wire import Tier
+from tests.worker.kv.layouts import LAYOUTS, LayoutClass
+from tests.worker.kv.ledger import listed, replayed
+from tests.worker.kv.test_tiers import quiet
+from tests.worker.rig import BLOCK, GLOBEX, Rig, ask, greedy
+from tests.worker.schedules import LONGEST, STEMS, Cold, Plan, plans, play
+from worker.kv import KVLimits, PagedLayout
+from worker.kv.blockfile import BlockFile
+from worker.model import Model
+from worker.tokenizer import Vocabulary
+
+
+def below(model: Model, folder: Path, *, host: int, disk: int) -> KVLimits:
+    """Room for so many blocks on host and disk, where every block that leaves the device goes."""
+    shape = model.kv_shape
+    disk_bytes = disk * BlockFile(shape, BLOCK, "tiny").size
+    return KVLimits(host * BLOCK * shape.bytes_per_token, disk_bytes, folder, "tiny", gate=0)
+
+
+@settings(max_examples=30)
+@given(
+    schedule=st.lists(plans, min_size=1, max_size=10),
+    apart=st.sampled_from([0, 8]),
+    slots=st.integers(1, 4),
+    layout=st.sampled_from(LAYOUTS),
+    blocks=st.sampled_from([3, 6, 40]),
+    host=st.sampled_from([0, 4, 20]),
+    disk=st.sampled_from([0, 6, 40]),
+    budget=st.integers(8, 40),
+)
+def test_hit_is_miss_chunked_is_whole_batched_is_alone_preempted_is_undisturbed_offloaded_is_resident(
+    tiny_model: Model,
+    tiny_vocabulary: Vocabulary,
+    cold: Cold,
+    schedule: list[Plan],
+    apart: int,
+    slots: int,
+    layout: LayoutClass,
+    blocks: int,
+    host: int,
+    disk: int,
+    budget: int,
+) -> None:
+    """apart   steps between two arrivals, on top of the plans' own: so that what has left the device is asked for"""
+    schedule = [replace(plan, arrives=plan.arrives + apart * number) for number, plan in enumerate(schedule)]
+    if layout is PagedLayout:
+        blocks = max(blocks, LONGEST // BLOCK + 1)
+    with TemporaryDirectory() as folder:
+        limits = below(tiny_model, Path(folder), host=host, disk=disk)
+        rig = Rig(tiny_model, tiny_vocabulary, slots=slots, blocks=blocks, budget=budget, limits=limits, layout=layout)
+        for plan, reply in zip(schedule, play(rig, schedule), strict=True):
+            reply.check(plan.n)
+            for index in range(plan.n):
+                count, reason = len(reply.tokens(index)), reply.finish(index).reason
+                assert reason == "length" or (reason == "abort" and plan.aborted is not None)
+                assert count == plan.max_tokens or reason == "abort"
+                cold.expect(plan.prompt, reply, index)
+        quiet(rig.memory)
+        rig.check_idle()
+        rig.events += rig.memory.take_events()
+        assert replayed(rig.events) == listed(rig.memory.snapshot())
+        rig.memory.shut()
+
+
+@pytest.mark.parametrize("tier", [Tier.HOST, Tier.DISK])
+def test_offloaded_is_resident_for_whom_it_belongs_to_and_nothing_for_another(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, cold: Cold, layout: LayoutClass, tier: Tier, tmp_path: Path
+) -> None:
+    """A prompt that others drove from the device: its owner finds it below, and a stranger with the same tokens does
+    not; both get the same reply."""
+    limits = below(tiny_model, tmp_path, host=64 if tier == Tier.HOST else 0, disk=64)
+    rig = Rig(tiny_model, tiny_vocabulary, blocks=12, limits=limits, layout=layout)
+    prompt = [*STEMS[2], 50]
+    rig.complete(ask(prompt))
+    for token in (5, 6):
+        rig.complete(ask([token] * (12 * BLOCK - 1), sampling=greedy(1)))
+    quiet(rig.memory)
+    rig.memory.reuse.prefill_tps = 0.0  # loading pays
+    stranger = rig.complete(ask(prompt, namespace=GLOBEX, sampling=greedy(6), store=False))
+    assert (stranger.start.cached.device, stranger.start.cached.host, stranger.start.cached.disk) == (0, 0, 0)
+    rig.memory.reuse.prefill_tps = 0.0
+    owner = rig.complete(ask(prompt, sampling=greedy(6)))
+    assert getattr(owner.start.cached, tier.name.lower()) == len(STEMS[2])
+    for reply in (stranger, owner):
+        cold.expect(prompt, reply)
+    rig.check_idle()
+    rig.memory.shut()
