@@ -4,6 +4,7 @@ Speculation, failover and the deterministic mode have their own (test_speculatio
 test_deterministic.py); constrained and sampled replies are preempted in test_preemption.py.
 """
 
+from array import array
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cacheplane.identity import BlockChain, Span
 from cacheplane.wire import Tier
 from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.kv.test_tiers import quiet
-from tests.worker.rig import BLOCK, GLOBEX, Rig, ask, greedy
+from tests.worker.rig import ACME, BLOCK, GLOBEX, Rig, ask, greedy
 from tests.worker.schedules import LONGEST, STEMS, Cold, Plan, plans, play
 from worker.kv import KVLimits, PagedLayout
 from worker.kv.blockfile import BlockFile
@@ -99,3 +101,21 @@ def test_offloaded_is_resident_for_whom_it_belongs_to_and_nothing_for_another(
         cold.expect(prompt, reply)
     rig.check_idle()
     rig.memory.shut()
+
+
+def test_what_is_not_to_be_stored_leaves_nothing_in_any_tier(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass, tmp_path: Path
+) -> None:
+    """Neither while it runs, nor when others need its room, nor when the worker stops; a stored one leaves files."""
+    prompt = [*STEMS[2], 50]
+    files = {f"{digest.hex()}.kv" for digest in BlockChain.of(prompt, ACME, BLOCK).hashes}
+    for store in (False, True):
+        limits = below(tiny_model, tmp_path, host=4, disk=64)
+        rig = Rig(tiny_model, tiny_vocabulary, blocks=12, limits=limits, layout=layout)
+        rig.complete(ask(prompt, store=store))
+        for token in (5, 6):
+            rig.complete(ask([token] * (12 * BLOCK - 1), sampling=greedy(1)))
+        quiet(rig.memory)
+        assert bool(rig.memory.known(array("I", prompt), [Span(0, ACME)])) == store
+        rig.memory.shut()
+        assert bool(files & {path.name for path in tmp_path.iterdir()}) == store
