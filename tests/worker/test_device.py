@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernels import DenseProduct, Storage
-from tests.worker.kv.layouts import LayoutClass
+from tests.worker.kv.layouts import Fp8Pages, Int8Pages, LayoutClass
 from tests.worker.live import TOKEN
 from tests.worker.peers import Peer
 from tests.worker.rig import Rig, ask, greedy
@@ -109,9 +109,9 @@ class OneDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def forward_on_meta(model: Model) -> Tensor:
+def forward_on_meta(model: Model, pages: type[PagedLayout] = PagedLayout) -> Tensor:
     """One decoding token beside a chunk of a prompt."""
-    layout = PagedLayout(model.kv_shape, slots=2, context=64, blocks=16, block_size=8, device=META)
+    layout = pages(model.kv_shape, slots=2, context=64, blocks=16, block_size=8, device=META)
     for slot, tokens in ((0, 20), (1, 30)):
         layout.slots.take()
         assert layout.prepare(slot, 0, tokens)
@@ -138,6 +138,12 @@ def test_a_forward_pass_needs_nothing_of_the_cpu(tiny_path: Path, dtype: torch.d
 def test_nor_do_biases_norms_of_heads_and_windows(kind: str, tmp_path: Path) -> None:
     model = Model(open_weights(Peer(kind).write_folder(tmp_path / kind)), torch.bfloat16, device=META)
     assert forward_on_meta(model).device == META
+
+
+@pytest.mark.parametrize("pages", [Int8Pages, Fp8Pages])
+def test_nor_do_codes_of_kv(pages: type[PagedLayout], tiny_path: Path) -> None:
+    model = Model(open_weights(tiny_path), torch.bfloat16, device=META)
+    assert forward_on_meta(model, pages).device == META
 
 
 class Watched:
