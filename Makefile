@@ -21,7 +21,7 @@ up: $(VENV)/.run
 	@$(BIN)/python -m gateway up $(if $(PORT),--port $(PORT)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(MODEL),--model $(MODEL))
 
 test: $(VENV)/.test
-	@.ci/chromium
+	@.ci/package /usr/bin/chromium chromium "Chromium for the browser tests" "browser tests will fail"
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.test
@@ -80,10 +80,15 @@ $(VENV)/.schemas: $(VENV)/.made
 	@tar xzf $(VENV)/schemas/jsonschema-4.26.0.tar.gz -C $(VENV)/schemas --strip-components=1 jsonschema-4.26.0/json/tests
 	@touch $@
 
-$(VENV)/.run: pyproject.toml $(VENV)/.torch $(VENV)/.model
+# The worker compiles its kernels itself, in two seconds, when it first starts.
+$(VENV)/.compiler: $(VENV)/.made
+	@.ci/package gcc "gcc libc6-dev" "a C compiler for the worker's kernels" "workers will be several times slower"
+	@touch $@
+
+$(VENV)/.run: pyproject.toml $(VENV)/.torch $(VENV)/.model $(VENV)/.compiler
 	@$(STEP) "installing Saltway" $(PIP) --editable .
 	@touch $@
 
-$(VENV)/.test: pyproject.toml $(VENV)/.torch $(VENV)/.model $(VENV)/.schemas
+$(VENV)/.test: pyproject.toml $(VENV)/.torch $(VENV)/.model $(VENV)/.compiler $(VENV)/.schemas
 	@$(STEP) "installing Saltway and what its tests need" $(PIP) --editable '.[test]'
 	@touch $@ $(VENV)/.run

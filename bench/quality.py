@@ -23,10 +23,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-import worker.linears
 from bench.report import machine, save, table
 from gateway.up.model import find_model
-from kernels import KV_CODES, KVCodes, ProductByRows, Storage, compute_dtype, multiplies_float16
+from kernels import KV_CODES, KVCodes, Storage, compute_dtype, multiplies_float16
 from worker.kv import SlotLayout
 from worker.model import Model
 from worker.rows import Row
@@ -101,13 +100,6 @@ def _logprobs(model: Model, tokens: list[int], codes: KVCodes | None = None) -> 
     return model.forward(tokens, [Row(0, 0, len(tokens), wanted=len(tokens))], layout).log_softmax(-1)
 
 
-def _always_codes(products: Sequence[ProductByRows], _columns: int, _dtype: torch.dtype) -> int:
-    """In place of `settle`."""
-    for product in products:
-        product.most = _WINDOW
-    return _WINDOW
-
-
 def _as_text(figures: dict[str, Any]) -> str:
     columns = ["perplexity", "KL", "same top"]
     weights, kv = ([[name, *row.values()] for name, row in figures[part].items()] for part in ("weights", "kv"))
@@ -133,5 +125,4 @@ def _flags() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    worker.linears.settle = _always_codes  # type: ignore[attr-defined,assignment]
     sys.exit(main())

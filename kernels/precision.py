@@ -4,9 +4,12 @@ from typing import Literal
 
 import torch
 
+from kernels.native import native
+
 # "w8a8" is what int8 is on CUDA: activations are brought to 8 bits too. Nobody asks for it by that name.
-Storage = Literal["float32", "bfloat16", "float16", "int8", "int4", "fp8", "w8a8"]
-STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "float16", "int8", "int4", "fp8")
+Storage = Literal["float32", "bfloat16", "float16", "file", "int8", "int4", "fp8", "w8a8"]
+STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "float16", "file", "int8", "int4", "fp8")
+_CODED = ("file", "int8", "int4")
 _CPU = torch.device("cpu")
 _FLOAT8_CARD = "a CUDA device of compute capability 8.9 or newer"
 
@@ -33,26 +36,37 @@ def storage_of(choice: str, dtype: torch.dtype, device: torch.device = _CPU) -> 
     """What matrices are kept as, for activations of this dtype.
 
     choice   one of STORAGES, or "auto": the fastest that does not move the model's answers (docs/benchmarks.md has
-             figures). Beside float32 that is float16, which halves the bytes of a step and is multiplied in float32.
-             On another device than the CPU it is the dtype itself
+             figures). Beside float32 that is file, which multiplies by the codes of a quantised file as they are, and
+             keeps plain numbers in 16 bits; without kernels in C it is float16. On another device than the CPU it is
+             the dtype itself
     errors   ValueError for another choice, or for one that this processor or device has no kernel for
     """
     if device.type != "cpu":
         return _device_storage(choice, dtype, device)
     if choice == "auto":
-        return "bfloat16" if dtype == torch.bfloat16 else "float16" if multiplies_float16() else "float32"
+        return _auto(dtype)
     if choice == "bfloat16" and dtype != torch.bfloat16:
         raise ValueError("weights bfloat16 needs dtype bfloat16, and that a processor with AVX-512")
     if choice == "float32" and dtype != torch.float32:
         raise ValueError("weights float32 needs dtype float32")
     if choice == "fp8":
         raise ValueError(f"weights fp8 needs {_FLOAT8_CARD}; on the CPU use int8, int4 or auto")
+    if choice in _CODED and native() is None:
+        raise ValueError(f"weights {choice} needs kernels in C, and they could not be compiled; install gcc")
     if choice == "float16" and not multiplies_float16():
         raise ValueError("weights float16 needs an x86 processor with AVX2")
     for storage in STORAGES:
         if choice == storage:
             return storage
     raise ValueError(f"weights must be auto or one of {', '.join(STORAGES)}, not {choice!r}")
+
+
+def _auto(dtype: torch.dtype) -> Storage:
+    if dtype == torch.bfloat16:
+        return "bfloat16"
+    if native() is not None:
+        return "file"
+    return "float16" if multiplies_float16() else "float32"
 
 
 def _device_storage(choice: str, dtype: torch.dtype, device: torch.device) -> Storage:

@@ -1,17 +1,17 @@
 """Matrices packed once, at load, each for one way of multiplying by it."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from kernels.codes import GroupCodes, RowCodes
+from kernels.native import Native, Panels
 
 # oneDNN chooses the blocked layout by the number of rows that it expects. 32 rows is the best compromise between decode
 # (1 to 32 rows) and prefill chunks (up to 256): each is within 10 % of its own best layout.
 _EXPECTED_ROWS = 32
-_STRIP = 4096  # rows of a matrix that are unpacked at a time: 9 MiB of float32 at 576 columns, which stay in the cache
 
 
 class Product(Protocol):
@@ -59,71 +59,29 @@ class HalfProduct:
         return y.to(x.dtype)
 
 
-class Int4Product:
-    """Groups of 4-bit codes, multiplied by bfloat16 activations.
+class CodesProduct:
+    """A matrix of small codes, multiplied as it is by float32 activations: nothing but the sum is rounded.
 
-    codes   of a shape that the kernel takes (`Int4Product.holds`)
+    native           the kernels in C
+    codes            [out, in]: of 4 bits as uint8, of 8 as int8
+    scale, minimum   see Panels
 
-    Scales and zero points are rounded to bfloat16, since the kernel with float32 ones is 50 times slower.
+    A row's result is the same bits alone and among others.
     """
 
-    def __init__(self, codes: GroupCodes) -> None:
-        self._size = codes.size
-        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.codes.int(), 1)  # noqa: SLF001
-        zero = codes.minimum + 8 * codes.scale  # the kernel computes (code - 8) * scale + zero
-        self._scale_and_zero = torch.stack((codes.scale.T, zero.T), dim=-1).to(torch.bfloat16).contiguous()
-
-    @staticmethod
-    def holds(rows: int, columns: int, size: int) -> bool:
-        return rows % 16 == 0 and size in (32, 64, 128, 256) and columns % size == 0
+    def __init__(self, native: Native, codes: Tensor, scale: Tensor, minimum: Tensor | None = None) -> None:
+        self._native = native
+        self._panels = Panels(codes, scale, minimum)
 
     def __call__(self, x: Tensor) -> Tensor:
-        narrow = x.to(torch.bfloat16)
-        y: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(  # noqa: SLF001
-            narrow, self._packed, self._size, self._scale_and_zero
-        )
-        return y.to(x.dtype)
+        return self._native.multiply(x.float().contiguous(), self._panels).to(x.dtype)
 
 
-class Int8Product:
-    """Rows of 8-bit codes, multiplied by bfloat16 activations.
+class SideBySide:
+    """Several products of the same activations: their outputs one after another."""
 
-    codes   of a shape that the kernel takes (`Int8Product.holds`); on others it reads out of bounds
-    """
-
-    def __init__(self, codes: RowCodes) -> None:
-        self._codes = codes.codes
-        self._scale = codes.scale.to(torch.bfloat16)
-
-    @staticmethod
-    def holds(rows: int, columns: int) -> bool:
-        return rows % 16 == 0 and columns % 32 == 0
+    def __init__(self, products: Sequence[Product]) -> None:
+        self._products = list(products)
 
     def __call__(self, x: Tensor) -> Tensor:
-        narrow = x.to(torch.bfloat16)
-        y: Tensor = torch.ops.aten._weight_int8pack_mm(narrow, self._codes, self._scale)  # noqa: SLF001
-        return y.to(x.dtype)
-
-
-class UnpackedProduct:
-    """Rows of 8-bit codes, widened to float32 strip by strip at every call: for activations of many rows."""
-
-    def __init__(self, codes: RowCodes) -> None:
-        self._strips = list(zip(torch.split(codes.codes, _STRIP), torch.split(codes.scale, _STRIP), strict=True))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        strips = [linear(wide, codes.float()).mul_(scale) for codes, scale in self._strips]
-        return (strips[0] if len(strips) == 1 else torch.cat(strips, dim=1)).to(x.dtype)
-
-
-class ProductByRows:
-    """One matrix packed twice: `few` multiplies up to `most` rows of activations, `many` more than that."""
-
-    def __init__(self, few: Product, many: Product, most: int = 0) -> None:
-        self.few = few
-        self.many = many
-        self.most = most
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.few(x) if len(x) <= self.most else self.many(x)
+        return torch.cat([product(x) for product in self._products], dim=1)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from kernels.native import LANES, native
+
 
 class Rotary:
     """Rotates the two halves of each head by angles that grow with position.
@@ -38,4 +40,8 @@ class Rotary:
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [rows, heads, head_dim] rotated by the angles of its rows."""
+    library = native()
+    whole = x.shape[-1] % (2 * LANES) == 0 and x.stride()[1:] == (x.shape[-1], 1)
+    if library is not None and whole and x.is_cpu and x.dtype == torch.float32:
+        return library.rotate(x, cos, sin)
     return (x * cos).addcmul_(x.roll(x.shape[-1] // 2, dims=-1), sin)

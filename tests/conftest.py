@@ -11,6 +11,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from kernels.native import library, native
+
 settings.register_profile("laws", deadline=None)
 settings.load_profile("laws")
 
@@ -22,3 +24,12 @@ def _own_logs() -> Iterator[None]:
     yield
     root.handlers, root.level = handlers, level
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def without_native(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a machine without a C compiler."""
+    monkeypatch.setattr(library, "load", lambda: None)
+    native.cache_clear()
+    yield
+    native.cache_clear()

@@ -1,43 +1,45 @@
 """Where weights become linear layers: the one place that chooses how a matrix is packed."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
 from kernels import (
+    CodesProduct,
     DenseProduct,
     Float8Product,
     FloatProduct,
-    GroupCodes,
     HalfProduct,
-    Int4Product,
-    Int8Product,
     Linear,
     Product,
-    ProductByRows,
     RotatedInt8Product,
+    SideBySide,
     Storage,
     TiledProduct,
-    UnpackedProduct,
     in_float8_rows,
     in_groups,
     in_rows,
     multiplies_float16,
-    settle,
 )
+from kernels.native import native
 from worker.kv.layout import CPU
 from worker.weights import QuantBlocks, Tensors
 
-_GROUP = 32  # values that share a scale and a minimum, in the file and in the kernel
+_GROUP = 32  # numbers that are brought to codes with one scale
+_SIZES = (16, 32)  # numbers that may share one in the file
 
 
 class Linears:
     """Linear layers of one model, for activations of one dtype.
 
-    storage   what matrices are kept as. int4 packs 4-bit blocks as the file has them, and quantises plain numbers
-              itself; what the file keeps in other codes, and the head, stay as they are: coarser codes would cost
-              quality. Beside its codes, int4 keeps each matrix in 16 bits for steps of many rows. fp8 and w8a8 leave
-              the head as it is too, and a matrix of a shape that their kernel does not take
-    tile      rows of every product in the deterministic mode; None for as many as there are
+    storage   what matrices are kept as. With file, int8 and int4 the blocks of a quantised file stay as they are; what
+              it has as plain numbers is kept in 16 bits, or brought to 8 or 4. The head is never brought to 4: that
+              would cost quality. fp8 and w8a8 leave the head as it is too, and a matrix of a shape that their kernel
+              does not take
+    tile      rows of every product in the deterministic mode whose results depend on how many there are; None for as
+              many as there are
     device    where the layers compute. Packed matrices are the CPU's, fp8 and w8a8 anybody's; on any other device
               than the CPU all else is of the dtype itself
     """
@@ -55,7 +57,6 @@ class Linears:
         self._tile = tile
         self._dtype = dtype
         self._storage = storage
-        self._twice: dict[tuple[int, int], list[ProductByRows]] = {}
 
     def __call__(self, *names: str, bias: bool = False) -> Linear:
         """The projections of these names side by side in one layer: its output is theirs, one after another.
@@ -63,9 +64,8 @@ class Linears:
         names   without ".weight" and ".bias"
         bias    whether the projections have one each
         """
-        weight = _joined([self._weights.tensor(f"{name}.weight") for name in names])
         added = [self._weights.tensor(f"{name}.bias").to(self._device, self._dtype) for name in names] if bias else []
-        return Linear(self._tiled(self._product(names, weight)), torch.cat(added) if added else None)
+        return Linear(self._product(names), torch.cat(added) if added else None)
 
     def head(self, name: str, kept: Tensor | None = None) -> Linear:
         """The projection onto the vocabulary.
@@ -74,18 +74,14 @@ class Linears:
         """
         if kept is not None and self._device.type != "cpu":
             return Linear(DenseProduct(kept))
-        return Linear(self._tiled(self._plain(self._weights.tensor(f"{name}.weight"))))
+        if self._storage in ("file", "int8", "int4"):
+            return Linear(self._coded([name], bring=self._storage == "int8"))
+        return Linear(self._plain(self._tensor(name)))
 
-    def settle(self) -> dict[tuple[int, int], int]:
-        """Measures, after the last layer was made, up to how many rows the codes are faster; by shape of matrix."""
-        return {shape: settle(products, shape[1], self._dtype) for shape, products in self._twice.items()}
-
-    def _tiled(self, product: Product) -> Product:
-        return product if self._tile is None else TiledProduct(product, self._tile)
-
-    def _product(self, names: tuple[str, ...], weight: Tensor) -> Product:
-        if self._storage == "int4":
-            return self._int4(names, weight)
+    def _product(self, names: tuple[str, ...]) -> Product:
+        if self._storage in ("file", "int8", "int4"):
+            return self._coded(names, bring=self._storage != "file")
+        weight = _joined([self._tensor(name) for name in names])
         if self._storage == "fp8" and Float8Product.holds(*weight.shape):
             return Float8Product(in_float8_rows(weight.to(self._device)))
         if self._storage == "w8a8" and RotatedInt8Product.holds(*weight.shape):
@@ -93,51 +89,64 @@ class Linears:
         return self._plain(weight)
 
     def _plain(self, weight: Tensor) -> Product:
-        """As the head is kept too: in the dtype, in 16 bits or, with int8 on the CPU, in rows of codes."""
+        """In the dtype, or in 16 bits."""
         if self._device.type != "cpu":
             return DenseProduct(weight.to(self._device, self._dtype))
-        if self._storage == "int8":
-            return self._int8(weight)
-        halves = self._storage == "float16" or (self._storage == "int4" and self._dtype == torch.float32)
+        halves = self._storage != "float32" and self._dtype == torch.float32
         if halves and multiplies_float16() and HalfProduct.holds(weight):
-            return HalfProduct(weight)
-        return FloatProduct(weight.to(self._dtype))
+            return self._tiled(HalfProduct(weight))
+        return self._tiled(FloatProduct(weight.to(self._dtype)))
 
-    def _int8(self, weight: Tensor) -> Product:
-        codes = in_rows(weight)
-        many = UnpackedProduct(codes)
-        return self._by_rows(Int8Product(codes), many, weight) if Int8Product.holds(*weight.shape) else many
+    def _tiled(self, product: Product) -> Product:
+        return product if self._tile is None else TiledProduct(product, self._tile)
 
-    def _int4(self, names: tuple[str, ...], weight: Tensor) -> Product:
-        many, codes = self._plain(weight), self._codes(names, weight)
-        if codes is None or not Int4Product.holds(weight.shape[0], weight.shape[1], codes.size):
-            return many
-        return self._by_rows(Int4Product(codes), many, weight)
-
-    def _codes(self, names: tuple[str, ...], weight: Tensor) -> GroupCodes | None:
-        """The matrix in 4 bits, without a new rounding of what the file has rounded already; None if it has to be."""
-        found = [self._weights.blocks(f"{name}.weight") for name in names]
+    def _coded(self, names: Sequence[str], *, bring: bool) -> Product:
+        """By their codes where they have some, or where plain numbers are brought to some."""
+        found = [self._codes(name, bring=bring) for name in names]
         blocks = [part for part in found if part is not None]
-        if not blocks and weight.shape[1] % _GROUP == 0:
-            return in_groups(weight, _GROUP)
-        if len(blocks) < len(names) or any(part.bits != 4 or part.size != _GROUP for part in blocks):
-            return None
-        return GroupCodes(
-            torch.cat([part.codes for part in blocks]),
-            torch.cat([part.scale for part in blocks]),
-            torch.cat([_minimum(part) for part in blocks]),
-            _GROUP,
-        )
+        if len(blocks) == len(found) and all(_alike(one, other) for one, other in pairwise(blocks)):
+            return _by_codes(blocks)
+        products = [
+            _by_codes([part]) if part is not None else self._plain(self._tensor(name))
+            for name, part in zip(names, found, strict=True)
+        ]
+        return products[0] if len(products) == 1 else SideBySide(products)
 
-    def _by_rows(self, few: Product, many: Product, weight: Tensor) -> Product:
-        product = ProductByRows(few, many)
-        self._twice.setdefault((weight.shape[0], weight.shape[1]), []).append(product)
-        return product
+    def _codes(self, name: str, *, bring: bool) -> QuantBlocks | None:
+        blocks = self._weights.blocks(f"{name}.weight")
+        if blocks is not None:
+            return blocks if blocks.size in _SIZES else None
+        weight = self._tensor(name)
+        rows, columns = weight.shape
+        if not bring or columns % _GROUP:
+            return None
+        if self._storage == "int4":
+            groups = in_groups(weight, _GROUP)
+            return QuantBlocks(groups.codes, groups.scale, groups.minimum, _GROUP, 4)
+        codes = in_rows(weight.reshape(-1, _GROUP))
+        return QuantBlocks(codes.codes.view(rows, columns), codes.scale.view(rows, -1), None, _GROUP, 8)
+
+    def _tensor(self, name: str) -> Tensor:
+        return self._weights.tensor(f"{name}.weight")
+
+
+def _alike(one: QuantBlocks, other: QuantBlocks) -> bool:
+    """Whether two matrices can be one for the kernel."""
+    kinds = [(blocks.size, blocks.bits == 4, blocks.minimum is None) for blocks in (one, other)]
+    return kinds[0] == kinds[1]
+
+
+def _by_codes(parts: list[QuantBlocks]) -> Product:
+    library = native()
+    assert library is not None, "storage_of lets no codes be asked for without kernels in C"
+    minimums = [part.minimum for part in parts if part.minimum is not None]
+    return CodesProduct(
+        library,
+        _joined([part.codes if part.bits == 4 else part.codes.to(torch.int8) for part in parts]),
+        _joined([part.scale for part in parts]),
+        _joined(minimums) if minimums else None,
+    )
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _minimum(blocks: QuantBlocks) -> Tensor:
-    return torch.zeros_like(blocks.scale) if blocks.minimum is None else blocks.minimum

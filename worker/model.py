@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, silu
+from torch.nn.functional import embedding
 
-from kernels import KVCodes, Linear, RMSNorm, Rotary, Storage, rotate
+from kernels import KVCodes, Linear, RMSNorm, Rotary, Storage, gated, rotate
 from worker.kv.layout import CPU, Layout
 from worker.kv.shape import KVShape
 from worker.linears import Linears
@@ -65,7 +65,6 @@ class Model:
         self._layers = [self._load_layer(weights, linears, index) for index in range(config.layers)]
         self._norm = self._load_norm(weights.tensor("model.norm.weight"))
         self._head = linears.head("model.embed_tokens", self._embedding) if config.tied else linears.head("lm_head")
-        linears.settle()
         self._rotary = Rotary(config.rope.frequencies, self.context, dtype, config.rope.amplitude, device)
 
     @property
@@ -88,8 +87,7 @@ class Model:
         for index, layer in enumerate(self._layers):
             q, k, v = self._project(layer, x, angles)
             x += layer.output(attention.attend(index, q, k, v).reshape(len(x), -1))
-            gate, up = layer.gate_up(layer.ffn_norm(x)).chunk(2, dim=-1)
-            x += layer.down(silu(gate).mul_(up))
+            x += layer.down(gated(layer.gate_up(layer.ffn_norm(x))))
         if not len(wanted):
             return x.new_empty(0, self.config.vocabulary, dtype=torch.float32)
         return self._head(self._norm(x[wanted])).float()

@@ -7,17 +7,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kernels import (
+    CodesProduct,
     DenseProduct,
     FloatProduct,
     GroupCodes,
     HalfProduct,
-    Int4Product,
-    Int8Product,
     Product,
-    ProductByRows,
     RowCodes,
-    UnpackedProduct,
+    SideBySide,
 )
+from kernels.native import Native, Panels
 
 sizes = st.integers(1, 130)
 seeds = st.integers(0, 2**31)
@@ -73,39 +72,46 @@ def test_half_weights_are_rounded_and_then_multiplied_in_float32(rows: int, wide
     assert_multiplies(HalfProduct(weight), x, weight.half(), 1e-6)
 
 
-@given(rows=st.integers(1, 40), wide=st.integers(1, 8), groups=st.integers(1, 5), seed=seeds)
-@pytest.mark.parametrize("size", [32, 64])
-def test_int4_weights_are_their_codes_exactly(size: int, rows: int, wide: int, groups: int, seed: int) -> None:
-    codes, weight = random_groups(seed, 16 * wide, size * groups, size)
-    assert_multiplies(Int4Product(codes), drawn(seed, (rows, size * groups))[0], weight, NARROW)
+@given(rows=st.integers(1, 40), wide=sizes, groups=st.integers(1, 40), seed=seeds)
+@pytest.mark.parametrize("size", [16, 32])
+def test_codes_of_four_bits_are_multiplied_as_they_are(
+    size: int, rows: int, wide: int, groups: int, seed: int, library: Native
+) -> None:
+    codes, weight = random_groups(seed, wide, size * groups, size)
+    product = CodesProduct(library, codes.codes, codes.scale, codes.minimum)
+    assert_multiplies(product, drawn(seed, (rows, size * groups))[0], weight, 1e-6)
 
 
-@given(rows=st.integers(1, 40), wide=st.integers(1, 8), groups=st.integers(1, 5), seed=seeds)
-def test_int8_weights_are_codes_times_the_scale_of_their_row(rows: int, wide: int, groups: int, seed: int) -> None:
-    codes, weight = random_rows(seed, 16 * wide, 32 * groups)
-    assert_multiplies(Int8Product(codes), drawn(seed, (rows, 32 * groups))[0], weight, NARROW)
-
-
-@given(rows=sizes, wide=sizes, narrow=sizes, seed=seeds)
-def test_unpacked_weights_are_multiplied_in_float32(rows: int, wide: int, narrow: int, seed: int) -> None:
-    codes, weight = random_rows(seed, wide, narrow)
-    assert_multiplies(UnpackedProduct(codes), drawn(seed, (rows, narrow))[0], weight, 1e-6)
-
-
-def test_a_matrix_of_several_strips_is_one_matrix() -> None:
-    codes, weight = random_rows(0, 9000, 32)
-    assert_multiplies(UnpackedProduct(codes), drawn(0, (3, 32))[0], weight, 1e-6)
+@given(rows=st.integers(1, 40), wide=sizes, groups=st.integers(1, 40), seed=seeds, least=st.booleans())
+@pytest.mark.parametrize("size", [16, 32])
+def test_codes_of_eight_bits_are_multiplied_as_they_are(
+    size: int, rows: int, wide: int, groups: int, seed: int, least: bool, library: Native
+) -> None:
+    codes, weight = random_rows(seed, wide * groups, size)
+    whole, scale = codes.codes.view(wide, -1), codes.scale.view(wide, groups)
+    minimum = torch.randn(wide, groups, generator=torch.Generator().manual_seed(seed)) if least else None
+    value = weight.view(wide, groups, size) + (0 if minimum is None else minimum.unsqueeze(-1))
+    product = CodesProduct(library, whole, scale, minimum)
+    assert_multiplies(product, drawn(seed, (rows, size * groups))[0], value.view(wide, -1), 1e-6)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 33])
-def test_activations_in_bfloat16_come_back_in_bfloat16(rows: int) -> None:
+def test_activations_in_bfloat16_come_back_in_bfloat16(rows: int, library: Native) -> None:
     groups, grouped = random_groups(1, 32, 64, 32)
-    whole, rowwise = random_rows(1, 32, 64)
     x = drawn(rows, (rows, 64))[0].bfloat16()
     assert_multiplies(HalfProduct(grouped), x, grouped.half(), NARROW)
-    assert_multiplies(Int4Product(groups), x, grouped, NARROW)
-    assert_multiplies(Int8Product(whole), x, rowwise, NARROW)
-    assert_multiplies(UnpackedProduct(whole), x, rowwise, NARROW)
+    assert_multiplies(CodesProduct(library, groups.codes, groups.scale, groups.minimum), x, grouped, NARROW)
+
+
+def test_products_side_by_side_are_one_after_another() -> None:
+    one, other, x = drawn(1, (5, 16), (3, 16), (4, 16))
+    assert_multiplies(SideBySide([DenseProduct(one), DenseProduct(other)]), x, torch.cat((one, other)), 1e-6)
+
+
+@pytest.mark.parametrize(("columns", "groups"), [(64, 1), (64, 8), (48, 5)])
+def test_groups_that_the_kernel_does_not_take_are_refused(columns: int, groups: int) -> None:
+    with pytest.raises(ValueError, match="groups of 16 or 32"):
+        Panels(torch.zeros(4, columns, dtype=torch.uint8), torch.ones(4, groups), None)
 
 
 @pytest.mark.parametrize("kind", [FloatProduct, HalfProduct])
@@ -117,12 +123,24 @@ def test_a_row_does_not_depend_on_its_neighbours(kind: type[FloatProduct] | type
         torch.testing.assert_close(product(x[row : row + 1])[0], whole[row], atol=1e-5, rtol=0)
 
 
-def test_a_row_of_coded_weights_is_bitwise_the_same_beside_others() -> None:
-    products: list[Product] = [Int4Product(random_groups(2, 96, 64, 32)[0]), Int8Product(random_rows(2, 96, 64)[0])]
-    (x,) = drawn(4, (33, 64))
-    for product in products:
-        whole = product(x)
-        assert all(torch.equal(product(x[row : row + 1])[0], whole[row]) for row in range(33))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_row_of_coded_weights_is_bitwise_the_same_beside_others(threads: int, library: Native) -> None:
+    (x,) = drawn(4, (41, 640))
+    codes, _ = random_groups(2, 200, 640, 32)
+    eight, _ = random_rows(2, 200 * 40, 16)
+    products = [
+        CodesProduct(library, codes.codes, codes.scale, codes.minimum),
+        CodesProduct(library, eight.codes.view(200, 640), eight.scale.view(200, 40)),
+    ]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for product in products:
+            whole = product(x)
+            for first, count in ((0, 1), (3, 2), (7, 3), (11, 4), (16, 5), (21, 7), (30, 11)):
+                assert torch.equal(product(x[first : first + count]), whole[first : first + count])
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("kind", [FloatProduct, HalfProduct])
@@ -134,17 +152,3 @@ def test_a_view_with_strides_is_packed_like_its_copy(kind: type[FloatProduct] | 
 def test_half_holds_what_does_not_overflow() -> None:
     assert HalfProduct.holds(torch.tensor([[65504.0, -1.0]]))
     assert not HalfProduct.holds(torch.tensor([[1.0, -65520.0]]))
-
-
-def test_shapes_that_the_kernels_do_not_take_are_known() -> None:
-    assert Int4Product.holds(16, 64, 32)
-    assert not Int4Product.holds(24, 64, 32)
-    assert not Int4Product.holds(16, 96, 64)
-    assert Int8Product.holds(16, 32)
-    assert not Int8Product.holds(16, 33)
-    assert not Int8Product.holds(12, 32)
-
-
-def test_the_number_of_rows_decides_between_two_packings() -> None:
-    both = ProductByRows(lambda x: x + 1, lambda x: x + 2, most=2)
-    assert [float(both(torch.zeros(rows, 1))[0]) for rows in (1, 2, 3)] == [1, 1, 2]

@@ -6,7 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels import DenseProduct, Float8Product, Product, ProductByRows, RotatedInt8Product, Storage
+from kernels import (
+    CodesProduct,
+    DenseProduct,
+    Float8Product,
+    FloatProduct,
+    HalfProduct,
+    Product,
+    RotatedInt8Product,
+    SideBySide,
+    Storage,
+    multiplies_float16,
+)
 from tests.worker.test_model import fresh
 from worker.kv import SlotLayout
 from worker.linears import Linears
@@ -39,71 +50,68 @@ def in_blocks(seed: int, rows: int, columns: int, bits: int = 4, size: int = 32)
     return QuantBlocks(codes, scale, -scale * 2 ** (bits - 1), size, bits)
 
 
-def codes_of(linears: Linears, *names: str) -> ProductByRows | None:
-    """The product of a layer if it has codes beside its 16 bits."""
-    product = linears(*names)._product
-    return product if isinstance(product, ProductByRows) else None
-
-
 def assert_near(found: Tensor, exact: Tensor) -> None:
     assert (found - exact).abs().max() <= NEAR * exact.abs().max()
 
 
-def test_four_bit_blocks_are_packed_as_they_are_side_by_side() -> None:
-    weights = Written(q=in_blocks(0, 32, 64), k=in_blocks(1, 16, 64))
-    both = codes_of(Linears(weights, torch.float32, "int4"), "q", "k")
-    assert both is not None
-    x = torch.randn(3, 64)
-    exact = x @ torch.cat((weights.tensor("q"), weights.tensor("k"))).T
-    assert_near(both.few(x), exact)
-    torch.testing.assert_close(both.many(x), exact, atol=0.05, rtol=1e-3)
+@pytest.mark.parametrize("storage", ["file", "int8", "int4"])
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"q": in_blocks(0, 32, 64), "k": in_blocks(1, 16, 64)},
+        {"q": in_blocks(0, 24, 64), "k": in_blocks(1, 16, 64, bits=6, size=16)},
+        {"q": in_blocks(0, 32, 64), "k": in_blocks(1, 16, 64, bits=5)},
+    ],
+)
+def test_blocks_of_the_file_are_multiplied_as_they_are_side_by_side(
+    storage: Storage, stored: dict[str, Tensor | QuantBlocks]
+) -> None:
+    weights, x = Written(**stored), torch.randn(3, 64)
+    exact = x.double() @ torch.cat((weights.tensor("q"), weights.tensor("k"))).T.double()
+    found = Linears(weights, torch.float32, storage)("q", "k")(x).double()
+    torch.testing.assert_close(found, exact, atol=1e-5 * float(exact.abs().max()), rtol=0)
+
+
+def test_blocks_that_are_alike_are_one_matrix_and_others_are_not() -> None:
+    weights = Written(
+        q=in_blocks(0, 32, 64), k=in_blocks(1, 16, 64), v=in_blocks(2, 16, 64, bits=8), w=torch.ones(8, 64)
+    )
+    linears = Linears(weights, torch.float32, "file")
+    assert isinstance(linears("q", "k")._product, CodesProduct)
+    assert isinstance(linears("q", "k", "v")._product, SideBySide)
+    assert isinstance(linears("q", "w")._product, SideBySide)
+    assert isinstance(linears("w")._product, HalfProduct if multiplies_float16() else FloatProduct)
 
 
 def test_blocks_without_a_minimum_are_multiples_of_their_scale() -> None:
     blocks = in_blocks(0, 32, 64)
     weights = Written(a=QuantBlocks(blocks.codes, blocks.scale, None, 32, 4))
-    found = codes_of(Linears(weights, torch.float32, "int4"), "a")
-    assert found is not None
     x = torch.randn(3, 64)
-    assert_near(found.few(x), x @ weights.tensor("a").T)
+    assert_near(Linears(weights, torch.float32, "file")("a")(x), x @ weights.tensor("a").T)
 
 
-def test_plain_numbers_are_brought_to_four_bits() -> None:
-    weights = Written(a=torch.randn(64, 128))
-    found = codes_of(Linears(weights, torch.float32, "int4"), "a")
-    assert found is not None
-    x = torch.randn(3, 128)
+@pytest.mark.parametrize(("storage", "least", "most"), [("int4", 0.01, 0.15), ("int8", 0.0005, 0.01)])
+def test_plain_numbers_are_brought_to_codes(storage: Storage, least: float, most: float) -> None:
+    weights, x = Written(a=torch.randn(64, 128)), torch.randn(3, 128)
     exact = x @ weights.tensor("a").T
-    assert 0.01 < (found.few(x) - exact).std() / exact.std() < 0.15
+    found = Linears(weights, torch.float32, storage)("a")(x)
+    assert least < (found - exact).std() / exact.std() < most
 
 
-@pytest.mark.parametrize(
-    "stored",
-    [
-        {"a": in_blocks(0, 32, 64, bits=6, size=16)},  # would be rounded a second time
-        {"a": in_blocks(0, 24, 64)},  # not a shape that the kernel takes
-        {"a": torch.randn(32, 48)},
-    ],
-)
-def test_what_does_not_fit_four_bits_stays_as_it_is(stored: dict[str, Tensor | QuantBlocks]) -> None:
+@pytest.mark.parametrize("stored", [{"a": torch.randn(32, 48)}, {"a": in_blocks(0, 24, 64, size=64)}])
+def test_what_the_kernel_does_not_take_is_no_codes(stored: dict[str, Tensor | QuantBlocks]) -> None:
     weights = Written(**stored)
-    linears = Linears(weights, torch.float32, "int4")
-    assert codes_of(linears, "a") is None
+    layer = Linears(weights, torch.float32, "int4")("a")
+    assert not isinstance(layer._product, CodesProduct)
     x = torch.randn(3, weights.tensor("a").shape[1])
-    assert_near(linears("a")(x), x @ weights.tensor("a").T)
-
-
-def test_a_matrix_of_which_a_part_has_other_codes_stays_whole() -> None:
-    weights = Written(q=in_blocks(0, 32, 64), v=torch.randn(32, 64), w=in_blocks(1, 32, 64, bits=8))
-    linears = Linears(weights, torch.float32, "int4")
-    assert codes_of(linears, "q", "v") is None
-    assert codes_of(linears, "q", "w") is None
+    assert_near(layer(x), x @ weights.tensor("a").T)
 
 
 def test_the_head_is_never_brought_to_four_bits() -> None:
-    weights = Written(head=torch.randn(64, 64))
-    linears = Linears(weights, torch.float32, "int4")
-    assert not isinstance(linears.head("head")._product, ProductByRows)
+    weights = Written(head=torch.randn(64, 64), coded=in_blocks(0, 64, 64, bits=8))
+    assert not isinstance(Linears(weights, torch.float32, "int4").head("head")._product, CodesProduct)
+    assert isinstance(Linears(weights, torch.float32, "int4").head("coded")._product, CodesProduct)
+    assert isinstance(Linears(weights, torch.float32, "int8").head("head")._product, CodesProduct)
 
 
 @pytest.mark.parametrize(("storage", "kind"), [("fp8", Float8Product), ("w8a8", RotatedInt8Product)])
@@ -121,13 +129,12 @@ def test_on_cuda_a_matrix_whose_shape_has_no_kernel_stays_whole_and_so_does_the_
     assert isinstance(linears.head("head")._product, DenseProduct)
 
 
-@pytest.mark.parametrize("storage", ["float32", "float16", "int8", "int4"])
+@pytest.mark.parametrize("storage", ["float32", "float16", "file", "int8", "int4"])
 @pytest.mark.parametrize("rows", [1, 40])
 def test_every_storage_multiplies_by_the_same_matrix(storage: Storage, rows: int) -> None:
     weights = Written(a=in_blocks(3, 48, 64), head=torch.randn(80, 64))
     linears = Linears(weights, torch.float32, storage)
     layer, head, x = linears("a"), linears.head("head"), torch.randn(rows, 64)
-    linears.settle()
     assert_near(layer(x), x @ weights.tensor("a").T)
     assert_near(head(x), x @ weights.tensor("head").T)
 
@@ -139,8 +146,8 @@ def test_weights_that_float16_cannot_hold_stay_float32() -> None:
 
 def test_a_fingerprint_names_the_storage(tiny_path: Path) -> None:
     weights = open_weights(tiny_path)
-    storages: list[Storage] = ["float32", "float16", "int8", "int4", "fp8", "w8a8"]
-    assert len({fingerprint(weights, torch.float32, storage) for storage in storages}) == 6
+    storages: list[Storage] = ["float32", "float16", "file", "int8", "int4", "fp8", "w8a8"]
+    assert len({fingerprint(weights, torch.float32, storage) for storage in storages}) == 7
 
 
 def test_a_fingerprint_names_the_kind_of_device_but_not_which_of_them(tiny_path: Path) -> None:

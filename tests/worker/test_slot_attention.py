@@ -3,13 +3,15 @@
 import math
 from itertools import combinations, pairwise
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from worker.rows import Row
-from worker.slot_attention import SlotAttention, adjacent
+from worker.slot_attention import SlotAttention
+from worker.slot_runs import adjacent
 
 SLOTS, CONTEXT, KV_HEADS, SHARED, DIM = 6, 224, 2, 3, 8
 counts = st.integers(1, 12) | st.sampled_from([64, 65, 130])
@@ -44,6 +46,17 @@ def test_every_token_sees_its_own_sequence_up_to_itself(rows: list[Row], window:
     q = torch.randn(tokens, KV_HEADS * SHARED, DIM, generator=draw)
     k, v = torch.randn(2, tokens, KV_HEADS, DIM, generator=draw)
     mixed = SlotAttention(rows, [window], keys, values).attend(0, q, k, v)
+    assert_mixed(mixed, rows, window, q, k, v, keys, values)
+
+
+@pytest.mark.usefixtures("without_native")
+def test_so_does_it_in_plain_torch() -> None:
+    test_every_token_sees_its_own_sequence_up_to_itself()
+
+
+def assert_mixed(
+    mixed: Tensor, rows: list[Row], window: int | None, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor
+) -> None:
     token = 0
     for row in rows:
         for position in range(row.start, row.start + row.count):
