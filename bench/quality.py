@@ -6,9 +6,9 @@ perplexity   exp of the mean negative log likelihood of each next token of the t
 kl           mean Kullback-Leibler divergence from the float32 model's next-token distribution, in nats
 same_top     share of positions at which both find the same token likeliest
 
-The text goes through the worker's own forward pass in windows of 256 tokens, each on its own. Where a matrix is kept
-twice (int4, int8), the codes multiply every row here, so that the figure is theirs and not that of the other packing.
-fp8 and w8a8 (int8 on CUDA) are the codes of CUDA, multiplied by the CPU, where the rest is computed in float32.
+The text goes through the worker's own forward pass in windows of 256 tokens, each on its own. int8 and int4 are what
+plain numbers become: of a quantised file its values are taken, not its codes, which `file` has. fp8 and w8a8 (int8 on
+CUDA) are the codes of CUDA, multiplied by the CPU, where the rest is computed in float32.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from torch import Tensor
 from bench.report import machine, save, table
 from gateway.up.model import find_model
 from kernels import KV_CODES, KVCodes, Storage, compute_dtype, multiplies_float16
+from kernels.native import native
 from worker.kv import SlotLayout
 from worker.model import Model
 from worker.rows import Row
@@ -50,6 +51,16 @@ def main() -> int:
     return 0
 
 
+class _PlainNumbers:
+    """Weights as a file has them that is not quantised."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.config, self.files, self.tensor = weights.config, weights.files, weights.tensor
+
+    def blocks(self, _name: str) -> None:
+        return None
+
+
 def measure(weights: Weights, tokens: Sequence[int]) -> dict[str, dict[str, dict[str, float]]]:
     """Figures by storage of weights, beside KV in float32, and by codes of KV, beside weights in float32."""
     windows = [list(tokens[start : start + _WINDOW]) for start in range(0, len(tokens) - 1, _WINDOW)]
@@ -57,7 +68,7 @@ def measure(weights: Weights, tokens: Sequence[int]) -> dict[str, dict[str, dict
     truths = [_logprobs(exact, window) for window in windows]
     found = {"float32": _compare(windows, truths, truths)}
     for storage, dtype in _others():
-        model = Model(weights, dtype, _WINDOW, storage)
+        model = Model(weights if storage == "file" else _PlainNumbers(weights), dtype, _WINDOW, storage)
         found[storage] = _compare(windows, truths, (_logprobs(model, window) for window in windows))
     by_codes = {"float32": found["float32"] | {"bytes_per_token": exact.kv_shape.bytes_per_token}}
     for codes in KV_CODES:
@@ -73,8 +84,10 @@ def _others() -> Iterator[tuple[Storage, torch.dtype]]:
         yield "bfloat16", torch.bfloat16
     if multiplies_float16():
         yield "float16", torch.float32
-    yield "int8", torch.float32
-    yield "int4", torch.float32
+    if native() is not None:
+        yield "file", torch.float32
+        yield "int8", torch.float32
+        yield "int4", torch.float32
     yield "fp8", torch.float32
     yield "w8a8", torch.float32
 
