@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.race import race
 from worker.wire import Sampling, TokenLogprob
 
 Logits = NDArray[np.float32]
 _FIRST_CANDIDATES = 64
 _LEAST_TEMPERATURE = 1e-20  # so that it is a number in single precision
+_FAR = np.float32(1e-3)  # of the best token's weight
 _THRESHOLDS = (1e-2, 1e-4, 1e-8, float(np.finfo(np.float32).tiny))  # weights, of a best token with 1
-_STRETCH = 256  # tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +82,14 @@ class Sampler:
         return scores
 
     def _draw(self, scores: Logits, position: int) -> int:
-        """By inverse distribution function over the tokens that top-k, top-p and min-p leave."""
+        """One of the tokens that top-k, top-p and min-p leave, by their weights."""
         with np.errstate(over="ignore"):  # a temperature next to 0 sends all others to -inf, as it should
             weights = np.exp((scores - scores.max()) / np.float32(max(self.params.temperature, _LEAST_TEMPERATURE)))
-        uniform = np.random.Generator(np.random.Philox(key=self._key, counter=position)).random()
+        key = int(np.random.Philox(key=self._key, counter=position).random_raw())
         if self.params.top_k == 0 and self.params.top_p == 1.0 and self.params.min_p == 0.0:
-            return _drawn(weights, uniform)
+            return _any(weights, key)
         tokens = self._candidates(weights)
-        cumulative = weights[tokens].cumsum(dtype=np.float64)
-        drawn = int(cumulative.searchsorted(uniform * cumulative[-1], side="right"))
-        return int(tokens[min(drawn, len(tokens) - 1)])
+        return int(tokens[race(weights[tokens], tokens, key)])
 
     def _candidates(self, weights: Logits) -> NDArray[np.int64]:
         """Token ids that may be drawn, likeliest first; weights are 1 for the best.
@@ -119,16 +118,20 @@ class Sampler:
         )
 
 
-def _drawn(weights: Logits, uniform: float) -> int:
-    """The token at this part of the sum of all weights: the stretch of the vocabulary first, then the token in it."""
-    stretches = np.add.reduceat(weights, np.arange(0, len(weights), _STRETCH), dtype=np.float64).cumsum()
-    wanted = uniform * stretches[-1]
-    stretch = min(int(stretches.searchsorted(wanted, side="right")), len(stretches) - 1)
-    before = stretches[stretch - 1] if stretch else 0.0
-    cumulative = weights[stretch * _STRETCH : (stretch + 1) * _STRETCH].cumsum(dtype=np.float64)
-    # Of the last digits of two sums that should agree: never beyond the last token that has any weight.
-    last = int(np.flatnonzero(cumulative < cumulative[-1])[-1] + 1) if cumulative[0] < cumulative[-1] else 0
-    return stretch * _STRETCH + min(int(cumulative.searchsorted(wanted - before, side="right")), last)
+def _any(weights: Logits, key: int) -> int:
+    """A token by weight. The many that are far below the best race as one, and among each other only if that one wins:
+    the first of many has arrived at a time that is distributed as if it had the sum of their weights."""
+    near = weights >= _FAR
+    tokens = np.flatnonzero(near)
+    if 4 * len(tokens) > len(weights):
+        return race(weights, np.arange(len(weights)), key)
+    far = float(weights.sum(dtype=np.float64)) - float(weights[tokens].sum(dtype=np.float64))
+    runners = np.append(tokens, len(weights))
+    first = race(np.append(weights[tokens].astype(np.float64), max(far, 0.0)), runners, key)
+    if first < len(tokens):
+        return int(tokens[first])
+    others = np.flatnonzero(~near)
+    return int(others[race(weights[others], others, key)])
 
 
 def _likeliest(values: NDArray[np.floating], count: int, mass: float) -> NDArray[np.int64]:

@@ -69,6 +69,18 @@ def test_draws_follow_the_exact_distribution(params: Sampling) -> None:
     assert statistic < freedom * (1 - 2 / (9 * freedom) + 4 * math.sqrt(2 / (9 * freedom))) ** 3
 
 
+def test_many_that_are_unlikely_each_are_drawn_as_often_as_they_should_be_together() -> None:
+    logits = np.full(20_000, math.log(1e-4), dtype=np.float32)
+    logits[[7, 12_345]] = 0.0
+    one = sampler(Sampling(max_tokens=1), seed=3)
+    drawn = [pick(one, logits, position) for position in range(DRAWS)]
+    near = sum(token in (7, 12_345) for token in drawn) / DRAWS
+    assert abs(near - 0.5) < 4 * math.sqrt(0.25 / DRAWS)
+    far = [token for token in drawn if token not in (7, 12_345)]
+    assert len(set(far)) > 0.95 * len(far)
+    assert abs(np.mean(far) / 10_000 - 1) < 4 / math.sqrt(3 * len(far))
+
+
 @settings(max_examples=60)
 @given(
     logits=logits_of,
