@@ -38,11 +38,11 @@ class Guesses:
         while limits:
             price = self._price(len(limits), terms)
             lengths = {one: price.length(_drafter(one).trust, limit) for one, limit in limits.items()}
-            for sequence in [one for one, length in lengths.items() if not length]:
-                _drafter(sequence).distrust()
             paying = {
                 one: length for one, length in lengths.items() if length and self._repays(one, length, price, terms)
             }
+            for sequence in [one for one in limits if one not in paying]:
+                _drafter(sequence).distrust()  # what is known of guesses that nobody makes grows old
             if len(paying) == len(limits):
                 return paying
             limits = {one: limits[one] for one in paying}
