@@ -32,9 +32,11 @@ from gateway.live import LiveRequests
 from gateway.metrics import Metrics
 from gateway.prepare import Preparation
 from gateway.protocol import BoundedHttpProtocol
+from gateway.retainer import Retainer
 from gateway.settings import Settings
 from gateway.settle import Settlement
 from gateway.surface import Surface, on_http_exception
+from gateway.toolwaits import ToolWaits
 from gateway.workers import WorkerSession
 from tenants import Database, KeyStore, Ledger, SaltStore
 
@@ -75,11 +77,21 @@ class Gateway:
             lambda: attribution.isolated,
             lambda: placement.tally.blind_share,
         )
+        waits = ToolWaits(time.monotonic)
+        self.retainer = Retainer(self.cluster.client, waits, self.metrics.leased, settings.tool_wait_priority)
         self.gate = Gate(KeyStore(self.database))
         self.chat = ChatFlow(
             self.gate,
-            Preparation(self.cluster, SaltStore(self.database), attribution, secret, settings.limits.completion_tokens),
+            Preparation(
+                self.cluster,
+                SaltStore(self.database),
+                attribution,
+                waits,
+                secret,
+                settings.limits.completion_tokens,
+            ),
             Dispatcher(self.cluster, placement, attribution, settings.limits.deadline_ms),
+            self.retainer,
             self.live,
             Settlement(self.ledger, self.metrics, self.live),
             settings.limits,
@@ -100,7 +112,7 @@ class Gateway:
         """The lifespan: workers are followed inside it, and the ledger is written out after the last request."""
         await self.ledger.start()
         try:
-            async with self.sessions, self.cluster:
+            async with self.sessions, self.cluster, self.retainer:
                 yield
         finally:
             await self.ledger.drain(DRAIN_SECONDS)

@@ -172,6 +172,7 @@ class _Attempt:
             self._progress.take(frames)
             if self._ended:
                 await stream.drain()
+                self._exchange.replies = self._progress.replies
                 return await relay.complete()
             self._exchange.watch.pause()
         raise WorkerFailedError("stream_cut")

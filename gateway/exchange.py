@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 from cacheplane.attribution import Misses
 from cacheplane.placement import Decision
 from gateway.stopwatch import Stopwatch
+from gateway.tools.hermes import CallStart
 
 State = Literal["received", "queued", "prefill", "decoding", "done"]
 CLIENT_GONE = 499  # nginx's status for a client that closed first; only ever recorded, never sent
@@ -35,6 +36,8 @@ class Exchange:
     template           names system prompt and tools, for metrics; "" before the prompt is rendered
     decision           where the last attempt went, and why; None before the first
     outputs            what was said under a schema, for the check at the end; the only text that an exchange holds
+    replies            the tokens of each choice, once the worker has ended them
+    calls              the calls of each choice that the client can answer, once the reply is whole
     misses             why the other prompt tokens were computed; None until the worker has begun
     """
 
@@ -51,6 +54,8 @@ class Exchange:
     template: str = ""
     decision: Decision | None = None
     outputs: Judged | None = None
+    replies: list[list[int]] = field(default_factory=list)
+    calls: list[list[CallStart]] = field(default_factory=list)
     misses: Misses | None = None
     attempts: int = 0
     resumed: int = 0

@@ -1,4 +1,4 @@
-"""The path of a chat request: auth, parse, normalize, render, identify, place, dispatch, relay, settle.
+"""The path of a chat request: auth, parse, normalize, render, identify, place, dispatch, relay, retain, settle.
 
 Each step is crossed once, in that order, and each has a part of its own; this module is the order.
 """
@@ -15,6 +15,7 @@ from gateway.live import LiveRequests
 from gateway.prepare import Preparation
 from gateway.relay import relay_for
 from gateway.reply import Reply, SlowReaderError
+from gateway.retainer import Retainer
 from gateway.settings import Limits
 from gateway.settle import Settlement
 
@@ -30,6 +31,7 @@ class ChatFlow:
         gate: Gate,
         preparation: Preparation,
         dispatcher: Dispatcher,
+        retainer: Retainer,
         live: LiveRequests,
         settlement: Settlement,
         limits: Limits,
@@ -37,6 +39,7 @@ class ChatFlow:
         self._gate = gate
         self._preparation = preparation
         self._dispatcher = dispatcher
+        self._retainer = retainer
         self._live = live
         self._settlement = settlement
         self._limits = limits
@@ -63,7 +66,10 @@ class ChatFlow:
 
     async def _answer(self, exchange: Exchange, reply: Reply, body: bytes) -> None:
         call = await self._preparation.prepare(exchange, body)
-        await self._dispatcher.run(call, exchange, relay_for(call, exchange, reply))
+        try:
+            await self._dispatcher.run(call, exchange, relay_for(call, exchange, reply))
+        finally:  # also when the client hangs up on its last byte
+            self._retainer.turn_ended(call, exchange)
 
 
 def _record(exchange: Exchange, reply: Reply, error: BaseException) -> None:

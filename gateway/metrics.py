@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -94,6 +94,11 @@ class Metrics:
         self._checked = self._counter(
             "checked_outputs", "Replies under a schema, judged once more: valid, violated.", "verdict"
         )
+        self._leases = self._counter(
+            "leases",
+            "Leases on conversations that were answered, by who asked (request, openai, tool_wait): taken, failed.",
+            "source outcome",
+        )
         self._ttft = self._histogram("ttft", "From arrival to first token.", TTFT_SECONDS)
         self._overhead = self._histogram("overhead", "The gateway's own time before the headers.", OVERHEAD_SECONDS)
         Gauge("saltway_in_flight_requests", "Requests in flight.", registry=self.registry).set_function(in_flight)
@@ -134,6 +139,10 @@ class Metrics:
     def checked(self, *, valid: bool) -> None:
         """The outputs of a reply were judged by the schemas that they were made under."""
         self._checked.labels("valid" if valid else "violated").inc()
+
+    def leased(self, source: str, outcome: Literal["taken", "failed"]) -> None:
+        """A conversation was put under a lease, or should have been."""
+        self._leases.labels(source, outcome).inc()
 
     def _attributed(self, exchange: Exchange, misses: Misses) -> None:
         labels = self._labels.template(exchange.tenant_id, exchange.template)

@@ -18,6 +18,7 @@ from gateway.grammar import constraint_for
 from gateway.normalize import normalize
 from gateway.schemas import SchemaGate
 from gateway.served import ServedModel
+from gateway.toolwaits import ToolWaits
 from gateway.worker_wire import Accepted, GenerateRequest, Retention, RetentionRange, Sampling, SpanWire
 from tenants import SaltStore, StoreUnavailableError
 
@@ -30,7 +31,10 @@ INLINE_BYTES = 32 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Everything that dispatch needs; nothing in it depends on which worker is chosen."""
+    """Everything that dispatch needs; nothing in it depends on which worker is chosen.
+
+    session   of the lease that holds this conversation while the tools ran whose results this is; "" where none did
+    """
 
     request: ChatRequest
     served: ServedModel
@@ -41,6 +45,7 @@ class Call:
     tag: str
     max_tokens: int
     grammar: str | None
+    session: str
 
     def for_worker(self, request_id: str, deadline_ms: int, accepted: Sequence[Accepted] = ()) -> GenerateRequest:
         """accepted: for each choice what another worker has generated of it before it failed, if one has."""
@@ -57,7 +62,7 @@ class Call:
             grammar=self.grammar,
             deadline_ms=deadline_ms,
             store=self.request.cache.store,
-            retention=_retention(self.request.cache.retention),
+            retention=_retention(self.request.cache.retention, self.session),
             accepted=list(accepted),
         )
 
@@ -67,11 +72,11 @@ def _seed_of(request_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(request_id.encode(), digest_size=8).digest()) >> 1
 
 
-def _retention(asked: AskedRetention | None) -> Retention | None:
-    """A lease on the whole conversation, as a worker takes it."""
-    if asked is None:
-        return None
-    return Retention([RetentionRange(asked.priority, round(asked.ttl_seconds * 1000))], asked.session)
+def _retention(asked: AskedRetention | None, session: str) -> Retention | None:
+    """A lease on the whole conversation, as a worker takes it; one on nothing where this turn only ends the last's."""
+    if asked is not None:
+        return Retention([RetentionRange(asked.priority, round(asked.ttl_seconds * 1000))], asked.session or session)
+    return Retention([RetentionRange(0, 0, 0, 0)], session) if session else None
 
 
 def sampling_of(request: ChatRequest, max_tokens: int) -> Sampling:
@@ -97,9 +102,16 @@ class Preparation:
     """
 
     def __init__(
-        self, cluster: Cluster, salts: SaltStore, attribution: Attribution, secret: bytes, completion_tokens: int
+        self,
+        cluster: Cluster,
+        salts: SaltStore,
+        attribution: Attribution,
+        waits: ToolWaits,
+        secret: bytes,
+        completion_tokens: int,
     ) -> None:
         self._cluster = cluster
+        self._waits = waits
         self._attribution = attribution
         self._salts = salts
         self._secret = secret
@@ -130,6 +142,7 @@ class Preparation:
             tag=self._tag(exchange.tenant_id),
             max_tokens=self._room(request, len(tokens), served.info.context_length),
             grammar=grammar,
+            session=self._waits.answered(exchange.tenant_id, request.answered_calls),
         )
 
     async def _origin(self, tenant_id: str, served: ServedModel, request: ChatRequest) -> Origin:

@@ -25,6 +25,10 @@ class Progress:
         """For a worker: what each choice has got, or nothing for an answer that has not begun."""
         return self._choices if self.begun else []
 
+    @property
+    def replies(self) -> list[list[int]]:
+        return [choice.tokens for choice in self._choices]
+
     def take(self, frames: Iterable[Frame]) -> None:
         """These frames are part of the reply now."""
         for frame in frames:

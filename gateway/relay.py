@@ -70,6 +70,7 @@ class _Relay(Generic[Chat]):
         self._exchange.status = OK
         self._exchange.finish_reason = self._chat.finish_reasons[0]
         self._exchange.outputs = self._chat.outputs
+        self._exchange.calls = self._chat.calls
 
 
 class StreamRelay(_Relay[ChatStream]):

@@ -122,6 +122,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "workers in turn, `longest-overlap` asks only who has most of the prompt cached."
         ),
     ] = "cost"
+    tool_wait_priority: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100,
+            description="Priority of the lease on a conversation while its tools run; what is not under lease has 35, "
+            "and 0 takes none.",
+        ),
+    ] = 70
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Least severity that is logged.")
     ] = "info"

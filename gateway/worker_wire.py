@@ -73,6 +73,15 @@ class GenerateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     accepted: list[Accepted] = []
 
 
+class RetainRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A lease on what a worker holds of these tokens."""
+
+    tokens: list[int]
+    spans: list[SpanWire]
+    retention: Retention
+    tag: str
+
+
 class ModelInfo(msgspec.Struct, kw_only=True):
     """What a worker serves, with all that is needed to render for it. `tokenizer` is the text of a tokenizer.json."""
 

@@ -15,7 +15,7 @@ import msgspec
 
 from cacheplane.wire import Snapshot, decode_snapshot
 from gateway.frames import Frame
-from gateway.worker_wire import GenerateRequest, Load, ModelInfo
+from gateway.worker_wire import GenerateRequest, Load, ModelInfo, RetainRequest
 
 CONNECT_SECONDS = 2.0
 CONTROL_SECONDS = 3.0
@@ -153,6 +153,19 @@ class WorkerClient:
             self._streams.discard(stream)
             # A stream read to its end has already given its connection back; any other is cut here.
             response.close()
+
+    async def retain(self, request: RetainRequest) -> None:
+        """Raises WorkerFailedError or WorkerRefusedError."""
+        try:
+            async with asyncio.timeout(CONTROL_SECONDS):
+                async with await self._post("/retain", msgspec.json.encode(request)) as response:
+                    if response.status != 200:
+                        raise await _failure(response)
+                    await _bounded(response, CONTROL_BYTES)
+        except TimeoutError as error:
+            raise WorkerFailedError(TIMED_OUT) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise WorkerFailedError("unreachable") from error
 
     def cut(self) -> None:
         """Close every open stream: the worker has stopped answering, and waiting on it helps nobody."""

@@ -20,7 +20,7 @@ from worker.sampler import Logits
 from worker.scheduler import Scheduler
 from worker.sequence import Emit, Job, Sequence
 from worker.tokenizer import Vocabulary
-from worker.wire import ErrorFrame, GenerateRequest, Occupancy, ReleaseRequest, WorkerError
+from worker.wire import ErrorFrame, GenerateRequest, Occupancy, ReleaseRequest, RetainRequest, WorkerError
 from worker.work import Work
 
 T = TypeVar("T")
@@ -201,6 +201,10 @@ class Engine:
     def release(self, request: ReleaseRequest, spans: list[Span]) -> int:
         """On the engine's thread: see KVMemory.release."""
         return self.memory.release(request.tag, request.session, array("I", request.tokens), spans)
+
+    def retain(self, request: RetainRequest, spans: list[Span]) -> int:
+        """On the engine's thread: see KVMemory.retain."""
+        return self.memory.retain(request.tag, request.retention, array("I", request.tokens), spans)
 
     def clear(self) -> None:
         """On the engine's thread: forgets every block that no running sequence stands on."""

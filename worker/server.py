@@ -28,6 +28,7 @@ from worker.wire import (
     Load,
     ModelInfo,
     ReleaseRequest,
+    RetainRequest,
     SpanWire,
     WorkerError,
 )
@@ -74,6 +75,7 @@ class WorkerApp:
             ("POST", "/generate"): self._generate,
             ("POST", "/abort"): self._abort,
             ("POST", "/release"): self._release,
+            ("POST", "/retain"): self._retain,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,6 +161,12 @@ class WorkerApp:
         spans = _spans(request.spans, self._service.info.block_size)
         blocks = await asyncio.wrap_future(self._engine.call(lambda: self._engine.release(request, spans)))
         await _reply(send, msgspec.json.encode({"released_blocks": blocks}))
+
+    async def _retain(self, receive: Receive, send: Send) -> None:
+        request = _decode(await _body(receive), RetainRequest)
+        spans = _spans(request.spans, self._service.info.block_size)
+        blocks = await asyncio.wrap_future(self._engine.call(lambda: self._engine.retain(request, spans)))
+        await _reply(send, msgspec.json.encode({"retained_blocks": blocks}))
 
     async def _generate(self, receive: Receive, send: Send) -> None:
         if self._service.state != "ready":

@@ -121,6 +121,15 @@ class ReleaseRequest(msgspec.Struct, frozen=True):
     session: Annotated[str, Meta(max_length=256)] = ""
 
 
+class RetainRequest(msgspec.Struct, frozen=True):
+    """POST /retain: a lease on what is held of this prefix, for one that was not known to be wanted when it ended."""
+
+    tokens: _Tokens
+    spans: _Spans
+    retention: Retention
+    tag: Annotated[str, Meta(max_length=128)] = ""
+
+
 class Cached(msgspec.Struct, frozen=True):
     """Prompt tokens that were not computed, by the tier that they came from.
 

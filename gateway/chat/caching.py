@@ -1,5 +1,8 @@
 """What a client asks of its own cache: a division of it, to be left out of it, to be kept longer."""
 
+import re
+from typing import Literal
+
 import msgspec
 
 from gateway.chat import wire
@@ -8,6 +11,11 @@ from gateway.errors import BadRequestError
 
 MAX_TTL_SECONDS = 7 * 24 * 3600
 MAX_PRIORITY = 100
+PROMPT_CACHE_PRIORITY = 60
+PROMPT_CACHE_TTL = "30m"  # of prompt_cache_options, when it names none
+RETENTION_SECONDS = {"in_memory": 600, "in-memory": 600, "24h": 24 * 3600}
+_DURATION = re.compile(r"([0-9]{1,6})([smh])")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -16,11 +24,13 @@ class Retention(msgspec.Struct, frozen=True):
     priority      0 to 100; what is not under lease has 35
     ttl_seconds   from the moment when no request uses the blocks any more
     session       the next lease of the same session takes the place of this one; "" stands alone
+    source        where it was asked for: in our own extension, or in OpenAI's prompt cache fields
     """
 
     priority: int
     ttl_seconds: float
     session: str = ""
+    source: Literal["request", "openai"] = "request"
 
 
 class CacheOptions(msgspec.Struct, frozen=True):
@@ -31,14 +41,18 @@ class CacheOptions(msgspec.Struct, frozen=True):
     retention: Retention | None = None
 
 
-def parse_cache(extension: wire.Extension | None) -> CacheOptions:
-    """From the `saltway` object of a body. Raises BadRequestError naming the field."""
-    if extension is None:
-        return CacheOptions()
+def parse_cache(body: wire.Body) -> CacheOptions:
+    """From the `saltway` object of a body, and OpenAI's prompt cache fields. Raises BadRequestError naming the field.
+
+    Our own retention wins over OpenAI's, which means nothing for what is not stored.
+    """
+    extension = body.saltway or wire.Extension()
+    store = extension.store is not False
+    openai = _prompt_cache(body)
     return CacheOptions(
         namespace=short(extension.namespace or "", "saltway.namespace"),
-        store=extension.store is not False,
-        retention=None if extension.retention is None else _retention(extension.retention),
+        store=store,
+        retention=_retention(extension.retention) if extension.retention else openai if store else None,
     )
 
 
@@ -47,6 +61,44 @@ def _retention(spec: wire.RetentionSpec) -> Retention:
     _within(spec.ttl_seconds, MAX_TTL_SECONDS, "saltway.retention.ttl_seconds")
     session = short(spec.session or "", "saltway.retention.session")
     return Retention(spec.priority, spec.ttl_seconds, session)
+
+
+def _prompt_cache(body: wire.Body) -> Retention | None:
+    """A lease of `prompt_cache_options`, or of `prompt_cache_retention`, which it has replaced.
+
+    `explicit` keeps what the client's own breakpoints mark. They are not read, so it asks for no lease.
+
+    source    OpenAI's API reference of chat completions, which refuses the two together as well
+    """
+    options, retention = body.prompt_cache_options, body.prompt_cache_retention
+    if options is None:
+        return None if retention is None else _openai(_chosen(retention, RETENTION_SECONDS, "prompt_cache_retention"))
+    if retention is not None:
+        message = "`prompt_cache_options` takes its place; send one of the two."
+        raise BadRequestError(message, param="prompt_cache_retention", code="invalid_value")
+    seconds = _seconds(options.ttl or PROMPT_CACHE_TTL, "prompt_cache_options.ttl")
+    kept = _chosen(options.mode or "implicit", {"implicit": True, "explicit": False}, "prompt_cache_options.mode")
+    return _openai(seconds) if kept else None
+
+
+def _openai(seconds: float) -> Retention:
+    return Retention(PROMPT_CACHE_PRIORITY, seconds, source="openai")
+
+
+def _seconds(text: str, param: str) -> int:
+    """Of a duration such as "30m"."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise BadRequestError("A whole number and s, m or h, as in 30m.", param=param, code="invalid_value")
+    seconds = int(match[1]) * _UNIT_SECONDS[match[2]]
+    _within(seconds, MAX_TTL_SECONDS, param)
+    return seconds
+
+
+def _chosen(value: str, meaning: dict[str, int], param: str) -> int:
+    if value not in meaning:
+        raise BadRequestError(f"Must be one of {', '.join(meaning)}.", param=param, code="invalid_value")
+    return meaning[value]
 
 
 def _within(value: float, most: int, param: str) -> None:

@@ -8,7 +8,7 @@ from gateway.chat.outputs import Outputs
 from gateway.chat.request import ChatRequest
 from gateway.errors import UpstreamError
 from gateway.frames import DeltaFrame, EndFrame, FinishFrame, Frame, StartFrame, TokenLogprob
-from gateway.tools.hermes import Event, HermesParser, Text, new_call_id
+from gateway.tools.hermes import CallStart, Event, HermesParser, Text, new_call_id
 
 LEAST_LOGPROB = -9999.0
 """JSON has no minus infinity; OpenAI's stand-in for it."""
@@ -21,20 +21,21 @@ class ChoiceReading:
     """One choice as far as it has come."""
 
     parser: HermesParser | None
+    calls: list[CallStart] = field(default_factory=list)
     logprobs: list[Logprob] = field(default_factory=list)  # not delivered yet
     finish: FinishReason | None = None
 
     def feed(self, text: str) -> list[Event]:
         if self.parser is not None:
-            return self.parser.feed(text)
+            return self._heard(self.parser.feed(text))
         return [Text(text)] if text else []
 
     def close(self) -> list[Event]:
-        return [] if self.parser is None else self.parser.finish()
+        return [] if self.parser is None else self._heard(self.parser.finish())
 
-    @property
-    def calls(self) -> int:
-        return 0 if self.parser is None else self.parser.calls
+    def _heard(self, events: list[Event]) -> list[Event]:
+        self.calls += [event for event in events if isinstance(event, CallStart)]
+        return events
 
 
 class Reading:
@@ -69,7 +70,7 @@ class Reading:
         if frame.reason == "abort":
             raise UpstreamError(code="aborted")
         events = self._heard(frame.index, choice.close())
-        choice.finish = self._finish_reason(frame, choice.calls)
+        choice.finish = self._finish_reason(frame, bool(choice.calls))
         self.outputs.end(frame.index, whole=choice.finish != "length")
         return choice, events
 
@@ -100,7 +101,7 @@ class Reading:
             raise UpstreamError
         return self.choices[index]
 
-    def _finish_reason(self, frame: FinishFrame, calls: int) -> FinishReason:
+    def _finish_reason(self, frame: FinishFrame, calls: bool) -> FinishReason:
         """OpenAI says "stop" after a named call, and "tool_calls" after any other; a deadline cuts like a limit."""
         if frame.reason in ("length", "deadline"):
             return "length"

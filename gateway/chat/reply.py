@@ -64,6 +64,11 @@ class _Chat:
         return [choice.finish for choice in self._reading.choices]
 
     @property
+    def calls(self) -> list[list[CallStart]]:
+        """The calls of each choice that a client can answer; none where a limit has cut the reply."""
+        return [[] if choice.finish == "length" else choice.calls for choice in self._reading.choices]
+
+    @property
     def outputs(self) -> Outputs:
         return self._reading.outputs
 

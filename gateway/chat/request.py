@@ -1,5 +1,6 @@
 """A chat completion request: what was asked, checked, with every default filled in."""
 
+from itertools import takewhile
 from typing import TypeVar
 
 import msgspec
@@ -57,6 +58,12 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.tools) and self.tool_choice.mode != "none"
 
     @property
+    def answered_calls(self) -> tuple[str, ...]:
+        """The ids of the calls that this turn brings the results of: tool turns behind the last of the assistant."""
+        turns = takewhile(lambda turn: turn.role != "assistant", reversed(self.messages))
+        return tuple(turn.tool_call_id for turn in turns if turn.role == "tool" and turn.tool_call_id)
+
+    @property
     def callable_tools(self) -> tuple[Tool, ...]:
         names = self.tool_choice.names
         return self.tools if names is None else tuple(tool for tool in self.tools if tool.name in names)
@@ -95,7 +102,7 @@ def _request(raw: wire.Body, max_n: int) -> ChatRequest:
         frequency_penalty=_within(raw.frequency_penalty, 0.0, -2.0, 2.0, "frequency_penalty"),
         logit_bias=_logit_bias(raw.logit_bias or {}),
         user=raw.user,
-        cache=parse_cache(raw.saltway),
+        cache=parse_cache(raw),
     )
 
 

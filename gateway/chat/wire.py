@@ -95,6 +95,11 @@ class RetentionSpec(msgspec.Struct):
     session: str | None = None
 
 
+class PromptCacheOptions(msgspec.Struct):
+    mode: str | None = None
+    ttl: str | None = None
+
+
 class Extension(msgspec.Struct):
     """Our own corner of the body. There is no salt here: a caller never chooses it."""
 
@@ -132,4 +137,6 @@ class Body(msgspec.Struct, kw_only=True):
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     user: str | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
     saltway: Extension | None = None

@@ -88,10 +88,6 @@ class HermesParser:
         self._in_string = False
         self._escaped = False
 
-    @property
-    def calls(self) -> int:
-        return self._calls
-
     def feed(self, text: str) -> list[Event]:
         self._buffer += text
         return list(self._run())

@@ -7,6 +7,8 @@ import jsonschema
 import pytest
 from openai import OpenAI
 
+from tests.e2e.workers import Workers, eventually
+
 MODEL = "smollm2"
 WEATHER: Any = {
     "type": "function",
@@ -52,6 +54,13 @@ def test_required_gives_calls_that_fit_their_schemas(acme: OpenAI) -> None:
     assert choice.finish_reason == "tool_calls"
     (call,) = choice.message.tool_calls
     _check_call(call)
+
+
+def test_a_turn_that_ends_in_a_call_is_leased_whole_while_the_tool_runs(acme: OpenAI, workers: Workers) -> None:
+    before = workers.granted()
+    reply = _ask(acme, tool_choice="required", parallel_tool_calls=False)
+    whole_blocks = (reply.usage.total_tokens - 1) // 16
+    assert eventually(lambda: workers.granted() >= before + whole_blocks)
 
 
 def test_a_named_function_is_the_one_called(acme: OpenAI) -> None:

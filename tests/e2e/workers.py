@@ -50,6 +50,14 @@ class Workers:
         snapshot = decode_snapshot(self._clients[worker].get("/kv/snapshot").raise_for_status().content)
         return sum(block.tier == Tier.DEVICE for block in snapshot.blocks)
 
+    def granted(self) -> float:
+        """Blocks that were put under a lease so far, on all workers."""
+        texts = [client.get("/metrics").raise_for_status().text for client in self._clients.values()]
+        lines = [
+            line for text in texts for line in text.splitlines() if line.startswith("saltway_worker_leases_total{")
+        ]
+        return sum(float(line.rpartition(" ")[2]) for line in lines if 'outcome="granted"' in line)
+
     def idle(self) -> bool:
         loads = [self.load(worker) for worker in self.names]
         return all(load["running"] == 0 and load["waiting"] == 0 for load in loads)

@@ -34,7 +34,7 @@ from cacheplane.wire import (
     encode_replay,
     encode_snapshot,
 )
-from gateway.worker_wire import GenerateRequest, Load, ModelInfo
+from gateway.worker_wire import GenerateRequest, Load, ModelInfo, RetainRequest
 from tests.gateway import tiny_model
 
 TOKEN = "worker-token-for-tests"
@@ -84,6 +84,8 @@ class ScriptedWorker:
         self.scripts: deque[Script] = deque()
         self.default = Script()
         self.requests: list[GenerateRequest] = []
+        self.retained: list[RetainRequest] = []
+        self.retain_refusal: int | None = None  # a status
         self.disconnected: list[str] = []
         self.disconnect_seen = asyncio.Event()
         self.state = "ready"
@@ -149,6 +151,7 @@ class ScriptedWorker:
         app.router.add_get("/load", self._load)
         app.router.add_get("/kv/snapshot", self._snapshot)
         app.router.add_post("/generate", self._generate)
+        app.router.add_post("/retain", self._retain)
         return app
 
     @web.middleware
@@ -220,6 +223,12 @@ class ScriptedWorker:
             raise
         self.finished.append(request.request_id)
         return response
+
+    async def _retain(self, http: web.Request) -> web.Response:
+        self.retained.append(msgspec.json.decode(await http.read(), type=RetainRequest))
+        if self.retain_refusal is not None:
+            return _refusal(self.retain_refusal, "scripted", None)
+        return web.Response(body=b'{"retained_blocks": 0}', content_type="application/json")
 
     async def _play(
         self, http: web.Request, response: web.StreamResponse, request: GenerateRequest, script: Script

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gateway import frames, worker_wire, workers
 from gateway.frames import DeltaFrame, EndFrame, FinishFrame, Frame, StartFrame
-from gateway.worker_wire import GenerateRequest, Sampling, SpanWire
+from gateway.worker_wire import GenerateRequest, RetainRequest, Retention, RetentionRange, Sampling, SpanWire
 from gateway.workers import WorkerClient, WorkerFailedError, WorkerRefusedError, WorkerSession
 from tests.gateway.scripted_worker import TOKEN, Script, ScriptedWorker
 from tests.gateway.stack import free_port
@@ -153,6 +153,23 @@ async def test_a_reply_beyond_its_bound_is_not_read_on(monkeypatch: pytest.Monke
             await session.client(worker.url).model()
 
 
+async def test_a_lease_is_asked_for_and_a_refusal_is_told() -> None:
+    asked = RetainRequest(
+        tokens=[1, 2], spans=REQUEST.spans, tag="t", retention=Retention([RetentionRange(70, 5000)], "agent")
+    )
+    async with ScriptedWorker() as worker, WorkerSession(TOKEN) as session:
+        client = session.client(worker.url)
+        await client.retain(asked)
+        assert worker.retained == [asked]
+        for status, kind in ((404, WorkerFailedError), (503, WorkerFailedError), (400, WorkerRefusedError)):
+            worker.retain_refusal = status
+            with pytest.raises(kind):
+                await client.retain(asked)
+        await worker.kill()
+        with pytest.raises(WorkerFailedError, match="unreachable"):
+            await client.retain(asked)
+
+
 async def test_a_closed_session_fails_and_does_not_raise_anything_else() -> None:
     with pytest.raises(WorkerFailedError, match="session_closed"):
         await WorkerSession(TOKEN).client("http://127.0.0.1:1").load()
@@ -171,7 +188,9 @@ def test_what_a_worker_says_of_itself_is_declared_alike(kind: str) -> None:
     assert names(getattr(worker_wire, kind)) == names(getattr(wire, kind))
 
 
-@pytest.mark.parametrize("kind", ["SpanWire", "Sampling", "GenerateRequest"])
+@pytest.mark.parametrize(
+    "kind", ["SpanWire", "Sampling", "Retention", "RetentionRange", "GenerateRequest", "RetainRequest"]
+)
 def test_what_a_worker_is_asked_is_declared_alike(kind: str) -> None:
     ours, theirs = getattr(worker_wire, kind), getattr(wire, kind)
     assert names(ours).keys() == names(theirs).keys()

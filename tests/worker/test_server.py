@@ -42,6 +42,7 @@ PATHS = [
     ("POST", "/generate"),
     ("POST", "/abort"),
     ("POST", "/release"),
+    ("POST", "/retain"),
     ("GET", "/nowhere"),
 ]
 
@@ -167,7 +168,7 @@ async def test_a_value_out_of_bounds_is_refused_with_its_path(
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"request_id": "\xff"}'])
-@pytest.mark.parametrize("path", ["/generate", "/abort", "/release"])
+@pytest.mark.parametrize("path", ["/generate", "/abort", "/release", "/retain"])
 async def test_a_body_that_is_no_request_is_refused(client: Client, path: str, raw: bytes) -> None:
     assert (await client.ask("POST", path, data=raw)).error == (400, "bad_request", None)
 
@@ -213,6 +214,18 @@ async def test_release_answers_how_many_blocks_it_found(client: Client) -> None:
     await client.generate(spans=spans)
     assert (await client.post("/release", {"tokens": PROMPT, "spans": spans})).json == {"released_blocks": 3}
     answer = await client.post("/release", {"tokens": PROMPT, "spans": [{"start": 3, "namespace": ACME.hex}]})
+    assert answer.error == (400, "bad_request", "spans")
+
+
+async def test_retain_answers_how_many_blocks_it_found(client: Client) -> None:
+    spans = [{"start": 0, "namespace": "6f" * 32}]
+    lease = {"ranges": [{"priority": 70, "ttl_ms": 1000}], "session": "agent"}
+    asked = {"tokens": PROMPT, "spans": spans, "tag": "acme", "retention": lease}
+    assert (await client.post("/retain", asked)).json == {"retained_blocks": 0}
+    await client.generate(spans=spans)
+    assert (await client.post("/retain", asked)).json == {"retained_blocks": 3}
+    assert (await client.post("/retain", asked)).json == {"retained_blocks": 3}
+    answer = await client.post("/retain", asked | {"spans": [{"start": 3, "namespace": ACME.hex}]})
     assert answer.error == (400, "bad_request", "spans")
 
 

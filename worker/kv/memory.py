@@ -181,7 +181,7 @@ class KVMemory:
             holding.closed = True  # the loader is still writing into the slot; `poll` closes it
             return
         if retention is not None:
-            self._grant(holding, tag, retention)
+            self._grant(list(reversed(list(self.tree.way(holding.node)))), tag, retention)
         self.layout.leave(holding.slot)
         self.tiers.let_go(holding.node)
 
@@ -196,6 +196,16 @@ class KVMemory:
             self.tiers.offer(node)
         self.tiers.poll()  # what the leases that have ended covered beyond the path has fallen back
         return len(path)
+
+    def retain(self, tag: str, retention: Retention, tokens: Tokens, spans: Sequence[Span]) -> int:
+        """A lease on the blocks that are held of a prefix, in use or not; the time of others on them runs anew too.
+
+        returns   how many of them there was budget for
+        """
+        path = self.reuse.path(tokens, spans, len(tokens) // self.block_size)
+        granted = self._grant(path, tag, retention)
+        self.leases.released(node for node in path if not node.users)
+        return granted
 
     def clear(self) -> None:
         """Forgets every block that no running sequence stands on, in every tier."""
@@ -265,15 +275,16 @@ class KVMemory:
             return known
         return self.tree.insert(parent, edge, block_hash(parent.digest or None, holding.namespaces.get(start), raw))
 
-    def _grant(self, holding: Holding, tag: str, retention: Retention) -> None:
-        path = list(reversed(list(self.tree.way(holding.node))))
+    def _grant(self, path: list[Node], tag: str, retention: Retention) -> int:
+        """A lease on a path from its beginning on. Its time runs only once `released` is told of the blocks."""
         ranges = []
         for term in retention.ranges:
             end = len(path) if term.end is None else min(len(path), -(-term.end // self.block_size))
             blocks = path[term.start // self.block_size : end]
             ranges.append(LeaseRange(blocks, term.priority, term.ttl_ms / 1000))
-        self.leases.grant(tag, retention.session, ranges)
+        granted = self.leases.grant(tag, retention.session, ranges).granted
         self.tiers.poll()  # what the last lease of the session covered alone has fallen back
+        return granted
 
     def _clear(self, node: Node) -> None:
         if not node.users:

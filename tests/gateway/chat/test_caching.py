@@ -10,8 +10,8 @@ from gateway.chat.request import ChatRequest, parse_chat
 from gateway.errors import BadRequestError
 
 
-def parsed(extension: Any) -> ChatRequest:
-    asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "saltway": extension}
+def parsed(extension: Any, **fields: Any) -> ChatRequest:
+    asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "saltway": extension} | fields
     return parse_chat(json.dumps(asked).encode())
 
 
@@ -41,3 +41,53 @@ def test_what_is_wrong_is_named(extension: Any, param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parsed(extension)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({"prompt_cache_retention": "24h"}, 86_400),
+        ({"prompt_cache_retention": "in_memory"}, 600),
+        ({"prompt_cache_retention": "in-memory"}, 600),
+        ({"prompt_cache_options": {}}, 1800),
+        ({"prompt_cache_options": {"mode": "implicit", "ttl": None}}, 1800),
+        ({"prompt_cache_options": {"mode": "implicit", "ttl": "90s"}}, 90),
+        ({"prompt_cache_options": {"ttl": "2h"}, "prompt_cache_retention": None}, 7200),
+    ],
+)
+def test_the_prompt_cache_fields_of_openai_ask_for_a_lease(fields: dict[str, Any], seconds: int) -> None:
+    assert parsed(None, **fields).cache.retention == Retention(60, seconds, "", "openai")
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"prompt_cache_key": "k"}, {"prompt_cache_options": {"mode": "explicit", "ttl": "30m"}}]
+)
+def test_a_key_or_breakpoints_alone_ask_for_none(fields: dict[str, Any]) -> None:
+    assert parsed(None, **fields).cache == CacheOptions()
+
+
+def test_our_own_retention_wins_and_what_is_not_stored_is_not_leased() -> None:
+    asked = {"retention": {"priority": 1, "ttl_seconds": 2}}
+    assert parsed(asked, prompt_cache_retention="24h").cache.retention == Retention(1, 2)
+    assert parsed({"store": False}, prompt_cache_retention="24h").cache == CacheOptions(store=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt_cache_retention": "forever"}, "prompt_cache_retention"),
+        ({"prompt_cache_retention": 24}, "prompt_cache_retention"),
+        ({"prompt_cache_retention": "24h", "prompt_cache_options": {}}, "prompt_cache_retention"),
+        ({"prompt_cache_options": {"mode": "both"}}, "prompt_cache_options.mode"),
+        ({"prompt_cache_options": {"ttl": "soon"}}, "prompt_cache_options.ttl"),
+        ({"prompt_cache_options": {"ttl": "30m "}}, "prompt_cache_options.ttl"),
+        ({"prompt_cache_options": {"mode": "explicit", "ttl": "8d"}}, "prompt_cache_options.ttl"),
+        ({"prompt_cache_options": {"ttl": "169h"}}, "prompt_cache_options.ttl"),
+        ({"prompt_cache_options": {"ttl": "-1s"}}, "prompt_cache_options.ttl"),
+    ],
+)
+def test_a_wrong_prompt_cache_field_is_named_even_where_ours_wins(fields: dict[str, Any], param: str) -> None:
+    for extension in (None, {"retention": {"priority": 1, "ttl_seconds": 2}}, {"store": False}):
+        with pytest.raises(BadRequestError) as caught:
+            parsed(extension, **fields)
+        assert caught.value.param == param

@@ -116,6 +116,16 @@ def test_all_shapes_of_history_are_accepted() -> None:
     )
 
 
+def test_only_the_results_behind_the_last_assistant_turn_answer_calls() -> None:
+    called: list[Any] = [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f"}}]}]
+    result = [{"role": "tool", "tool_call_id": name, "content": "3"} for name in ("a", "b")]
+    assert parse_chat(body(messages=U)).answered_calls == ()
+    assert parse_chat(body(messages=U + called)).answered_calls == ()
+    assert parse_chat(body(messages=U + called + result)).answered_calls == ("b", "a")
+    assert parse_chat(body(messages=U + called + result[:1] + U)).answered_calls == ("a",)
+    assert parse_chat(body(messages=U + called + result + called + result[1:])).answered_calls == ("b",)
+
+
 def test_parts_are_lines() -> None:
     assert Message("user", (TextPart("a"), TextPart("b"))).text == "a\nb"
 

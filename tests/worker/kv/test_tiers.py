@@ -163,6 +163,15 @@ class EveryTier(Sequences):
     def release(self, tokens: list[int], namespace: Namespace) -> None:
         self.memory.release("acme", "one", array("I", tokens), [Span(0, namespace)])
 
+    @rule(
+        tokens=st.lists(st.integers(0, 1), max_size=16),
+        priority=st.sampled_from([0, 90]),
+        session=st.sampled_from(["", "one"]),
+    )
+    def retain(self, tokens: list[int], priority: int, session: str) -> None:
+        retention = Retention([RetentionRange(priority, 5_000)], session)
+        assert self.memory.retain("acme", retention, array("I", tokens), [Span(0, ACME)]) <= len(tokens) // BLOCK
+
     @rule(seconds=st.sampled_from([1.0, 10.0]))
     def time_passes(self, seconds: float) -> None:
         self.clock.now += seconds
