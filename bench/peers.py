@@ -181,12 +181,18 @@ async def own_worker(model: Path, threads: int, slots: int, *flags: str) -> Asyn
         headers = {"Authorization": f"Bearer {token}"}
         url = f"http://127.0.0.1:{port}"
         try:
-            async with aiohttp.ClientSession(url, headers=headers, timeout=_TIMEOUT, trust_env=False) as session:
+            async with _session(url, headers=headers) as session:
                 await _ready(session, process)
                 yield Worker(session)
         finally:
             process.terminate()
             await process.wait()
+
+
+def _session(url: str, headers: dict[str, str] | None = None) -> aiohttp.ClientSession:
+    """A connection for each request: while the others have their turn, a server closes those that idle."""
+    connector = aiohttp.TCPConnector(force_close=True)
+    return aiohttp.ClientSession(url, headers=headers, timeout=_TIMEOUT, trust_env=False, connector=connector)
 
 
 async def _ready(session: aiohttp.ClientSession, process: asyncio.subprocess.Process) -> None:
@@ -205,7 +211,7 @@ async def _ready(session: aiohttp.ClientSession, process: asyncio.subprocess.Pro
 @asynccontextmanager
 async def openai_server(url: str, tokenizer: Tokenizer) -> AsyncIterator[OpenAIServer]:
     """A server that runs already; its first model is asked."""
-    async with aiohttp.ClientSession(url, timeout=_TIMEOUT, trust_env=False) as session:
+    async with _session(url) as session:
         async with session.get("/v1/models") as reply:
             model = (await reply.json())["data"][0]["id"]
         yield OpenAIServer(session, tokenizer, model)
