@@ -161,8 +161,10 @@ class _Attempt:
         return self._attribution.outlook(self._call.served.name, self._call.chain, predicted, available)
 
     async def follow(self, stream: FrameStream, relay: Relay) -> None:
-        async for frames in stream:
+        held: list[Frame] = []
+        async for piece in stream:
             self._exchange.watch.resume()
+            frames, held = _together([*held, *piece])
             for frame in frames:
                 self._read(frame)
             if self._resumed:  # the reply has had its start
@@ -210,6 +212,14 @@ class _Attempt:
             self.prefilled = True
             self._exchange.first_token()
             self._placement.first_token(self._decision)
+
+
+def _together(frames: list[Frame]) -> tuple[list[Frame], list[Frame]]:
+    """What can be passed on, and what waits: text without tokens is the rest of a choice and goes with its finish. A
+    worker that took over between the two would say that rest again."""
+    last = frames[-1]
+    waits = isinstance(last, DeltaFrame) and not last.tokens
+    return (frames[:-1], frames[-1:]) if waits else (frames, [])
 
 
 def _given_up(failure: WorkerFailedError, tried: set[str]) -> ApiError:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from openai import APIError, APIStatusError
 
+from gateway.dispatch import _together
+from gateway.frames import DeltaFrame, FinishFrame
 from gateway.settings import Limits
 from tests.gateway.scripted_worker import Script, ScriptedWorker
 from tests.gateway.stack import Stack, eventually, running
@@ -304,3 +306,11 @@ async def test_a_request_has_a_deadline_even_on_a_worker_that_hangs(
         await asyncio.wait_for(worker.disconnect_seen.wait(), 10)
         (row,) = await stack.ledger(1)
         assert (row.status, row.error_code) == (504, "deadline_exceeded")
+
+
+def test_the_rest_of_a_reply_is_passed_on_with_its_finish_or_not_at_all() -> None:
+    word, rest, end = DeltaFrame(0, "w", [5]), DeltaFrame(0, "\ufffd", []), FinishFrame(0, "length", 1)
+    assert _together([word, rest]) == ([word], [rest])
+    assert _together([rest, end]) == ([rest, end], [])
+    assert _together([word]) == ([word], [])
+    assert _together([rest]) == ([], [rest])
