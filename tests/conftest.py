@@ -1,8 +1,8 @@
 """What all tests have in common.
 
-Property tests assert laws, never time: a busy machine must not fail them. They draw other examples each time, but under
-the profile `gate` (.ci/run) the same: what somebody's change is judged by must not be luck. And every test ends with logging as it found
-it: a log that goes on into the captured stream of a test that is over would fail the next one.
+Property tests assert laws, never time: a busy machine must not fail them. They draw other examples each time, but the
+same ones under the profile `gate` (.ci/run): what a change is judged by must not be luck. And every test ends with
+logging as it found it: a log that goes on into the captured stream of a test that is over would fail the next one.
 """
 
 import logging
