@@ -309,7 +309,7 @@ async def test_a_request_has_a_deadline_even_on_a_worker_that_hangs(
 
 
 def test_the_rest_of_a_reply_is_passed_on_with_its_finish_or_not_at_all() -> None:
-    word, rest, end = DeltaFrame(0, "w", [5]), DeltaFrame(0, "\ufffd", []), FinishFrame(0, "length", 1)
+    word, rest, end = DeltaFrame(0, "w", [5]), DeltaFrame(0, "\ufffd", []), FinishFrame(0, "length")
     assert _together([word, rest]) == ([word], [rest])
     assert _together([rest, end]) == ([rest, end], [])
     assert _together([word]) == ([word], [])
