@@ -17,7 +17,7 @@ from kernels.native import library, native
 
 settings.register_profile("laws", deadline=None)
 settings.register_profile("gate", deadline=None, derandomize=True)
-settings.load_profile(os.environ.get("SALTWAY_TEST_PROFILE", "laws"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "laws"))
 
 
 @pytest.fixture(autouse=True)
