@@ -30,7 +30,7 @@ TOKEN_BYTES: Final = 4
 
 _MIN_SECRET_BYTES: Final = 16
 _MAX_SCOPE_ID: Final = 256
-_AT_ONCE: Final = 256  # hashes made into keys by one call
+_AT_ONCE: Final = 256  # blocks cut, or hashes made into keys, by one call
 _ONE: Final = np.uint64(1)
 
 ScopeKind = Literal["tenant", "group", "public"]
@@ -148,15 +148,32 @@ class Span:
     namespace: Namespace
 
 
-def pack_tokens(tokens: Sequence[int]) -> bytes:
-    """Token ids as little-endian u32, the form that is hashed; ValueError outside 0..2**32-1."""
+def token_words(tokens: Sequence[int]) -> "array[int]":
+    """Token ids as unsigned 32-bit words of this machine; ValueError outside 0..2**32-1.
+
+    Reading integers is most of what naming blocks costs, so who names the blocks of one prompt twice reads them once:
+    words are passed on as they are.
+    """
+    if isinstance(tokens, array) and tokens.typecode == "I":
+        return tokens
+    words = array("I")
     try:
-        words = array("I", tokens)
+        words.fromlist(tokens if isinstance(tokens, list) else list(tokens))  # in 0.7 of the time of array("I", tokens)
     except (OverflowError, TypeError) as error:
         raise ValueError("token ids are integers of 32 bits without a sign") from error
+    return words
+
+
+def pack_tokens(tokens: Sequence[int]) -> bytes:
+    """Token ids as little-endian u32, the form that is hashed; ValueError outside 0..2**32-1."""
+    return _little_endian(token_words(tokens)).tobytes()
+
+
+def _little_endian(words: "array[int]") -> "array[int]":
     if sys.byteorder == "big":
+        words = words[:]
         words.byteswap()
-    return words.tobytes()
+    return words
 
 
 def keys_of(hashes: Sequence[bytes]) -> NDArray[np.uint64]:
@@ -164,6 +181,8 @@ def keys_of(hashes: Sequence[bytes]) -> NDArray[np.uint64]:
 
     A shorter hash, as some engines send, counts as if it ended in zero bytes.
     """
+    if len(hashes) <= _AT_ONCE:
+        return _never_0(np.frombuffer(_first_eight(hashes), "<u8"))
     packed = [_first_eight(hashes[at : at + _AT_ONCE]) for at in range(0, len(hashes), _AT_ONCE)]
     return _never_0(np.frombuffer(b"".join(packed), "<u8"))
 
@@ -184,7 +203,8 @@ def _packing(count: int) -> struct.Struct:
 
 
 def _never_0(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.maximum(keys, _ONE)  # 0 means "no block" in a table of keys
+    """0 means "no block" in a table of keys; there hardly ever is one."""
+    return keys if np.count_nonzero(keys) == len(keys) else np.maximum(keys, _ONE)
 
 
 def block_hash(parent: bytes | None, namespace: Namespace | None, tokens: bytes) -> bytes:
@@ -218,6 +238,7 @@ class BlockChain:
     def of(cls, tokens: Sequence[int], spans: Namespace | Sequence[Span], block_size: int = BLOCK_TOKENS) -> Self:
         """The chain of `tokens`, under one namespace or under spans divided by barriers.
 
+        tokens   any ids; `token_words` of them are not read again
         errors   ValueError for a bad block size, spans that do not start at 0, are not strictly
                  increasing or are off a block boundary, or a token id outside u32
         """
@@ -225,19 +246,18 @@ class BlockChain:
             raise ValueError("a block size is a power of two")
         spans = [Span(0, spans)] if isinstance(spans, Namespace) else spans
         _check(spans, block_size)
-        width = block_size * TOKEN_BYTES
-        data = pack_tokens(tokens)
-        end = len(data) - len(data) % width
-        bounds = [min(span.start * TOKEN_BYTES, end) for span in spans] + [end]
+        words = _little_endian(token_words(tokens))
+        blocks = np.frombuffer(words, f"V{block_size * TOKEN_BYTES}", len(words) // block_size)
+        bounds = [min(span.start // block_size, len(blocks)) for span in spans] + [len(blocks)]
         hashes: list[bytes] = []
         for span, (start, stop) in zip(spans, pairwise(bounds), strict=True):
             parent = hashes[-1] if hashes else b""
-            hashes += _links(parent, span.namespace, data[start:stop], width)
+            hashes += _links(parent, span.namespace, blocks[start:stop])
         return cls(tuple(hashes), block_size)
 
     @cached_property
     def keys(self) -> NDArray[np.uint64]:
-        return _never_0(np.frombuffer(b"".join(self.hashes), "<u8")[::2])
+        return _never_0(np.frombuffer(b"".join(self.hashes), "<u8")[::2].copy())
 
     @property
     def tokens(self) -> int:
@@ -257,8 +277,10 @@ def _check(spans: Sequence[Span], block_size: int) -> None:
         raise ValueError("spans start at strictly increasing tokens")
 
 
-def _links(parent: bytes, namespace: Namespace, data: bytes, width: int) -> list[bytes]:
-    """The chain of one span; `data` holds whole blocks of `width` bytes, `parent` is empty at the root."""
+def _links(parent: bytes, namespace: Namespace, blocks: NDArray[np.void]) -> list[bytes]:
+    """The chain of one span; `parent` is empty at the root."""
     # numpy cuts the blocks: slicing in the loop took three times as long for a 32k-token prompt, iter_unpack twice.
+    # Cut some at a time, they stay in the processor's cache.
     digest, head = xxhash.xxh3_128_digest, namespace.key + parent
-    return [head := digest(head + block) for block in np.frombuffer(data, f"V{width}").tolist()]
+    pieces = (blocks[at : at + _AT_ONCE].tolist() for at in range(0, len(blocks), _AT_ONCE))
+    return [head := digest(head + block) for piece in pieces for block in piece]

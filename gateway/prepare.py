@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from cacheplane.attribution import Attribution, Origin, Sketch
-from cacheplane.identity import BlockChain, Namespace, Scope, derive_salt
+from cacheplane.identity import BlockChain, Namespace, Scope, derive_salt, token_words
 from gateway.chat.caching import Retention as AskedRetention
 from gateway.chat.request import ChatRequest, parse_chat
 from gateway.cluster import Cluster
@@ -169,8 +169,9 @@ class Preparation:
     ) -> tuple[list[int], BlockChain, Sketch]:
         rendered = served.renderer.render(request.messages, request.tools, partition=origin.tenant)
         block_size = served.info.block_size
-        sketch = self._attribution.sketch(origin, rendered.tokens, block_size, rendered.segments)
-        return rendered.tokens, BlockChain.of(rendered.tokens, namespace, block_size), sketch
+        words = token_words(rendered.tokens)
+        sketch = self._attribution.sketch(origin, words, block_size, rendered.segments)
+        return rendered.tokens, BlockChain.of(words, namespace, block_size), sketch
 
     def _tag(self, tenant_id: str) -> str:
         """An opaque name for the tenant: workers share their slots by it and learn nothing else."""
