@@ -17,6 +17,7 @@ LEAPS: Final = 4  # stretches of rows that a look-up follows one by one, before 
 
 Where = Rows | slice
 
+_DIFFERS: Final = b"\0"  # a bool that is false, as bytes: to look for it there takes half of the time of `argmin`
 _OFFSETS: Final = np.arange(STRIDE)
 _DEPTHS: Final = np.minimum(np.arange(DEEPEST + 1 + AT_ONCE), DEEPEST).astype(np.uint16)
 
@@ -50,18 +51,16 @@ class BlockTable:
 
     def stretch(self, keys: Keys) -> slice | None:
         """The rows of these blocks, if all are here and lie one behind the other, in this order or in the reverse."""
-        count = len(keys)
         if not (first := self.row(keys.item(0))):
             return None
-        for start, ordered in ((first, keys), (first - count + 1, keys[::-1])):
-            rows = slice(max(start, 0), start + count)
-            there = self._keys[rows]
-            if len(there) == count and np.count_nonzero(there == ordered) == count:
-                return rows
-        return None
+        rows = slice(first, first + len(keys))
+        if self._keys[rows].tobytes() == keys.tobytes():
+            return rows
+        rows = slice(max(first + 1 - len(keys), 0), first + 1)
+        return rows if self._keys[rows].tobytes() == keys[::-1].tobytes() else None
 
-    def chain(self, keys: Keys) -> NDArray[np.uint32]:
-        """The holders of the blocks of a prompt, up to the first that is not here.
+    def chain(self, keys: Keys) -> list[NDArray[np.uint32]]:
+        """The holders of the blocks of a prompt in pieces, up to the first that is not here.
 
         As a rule a prompt lies in a few stretches of rows. The first block of one is looked up, and one comparison
         of keys proves how far it goes.
@@ -74,8 +73,9 @@ class BlockTable:
             found.append(self.holders[row : row + count])
             at += count
         else:
-            found.append(self.holders.take(self._rows_along(keys[at:])))
-        return np.concatenate(found) if found else self.holders[:0]
+            if len(rows := self._rows_along(keys[at:])):
+                found.append(self.holders.take(rows))
+        return found
 
     def _rows_along(self, keys: Keys) -> Rows:
         """The rows of the blocks of a prompt that lies in many stretches.
@@ -135,10 +135,16 @@ class BlockTable:
         return wanted[self.holders[first:end]].nonzero()[0] + first, end
 
 
+def uniform(ids: NDArray[np.uint32]) -> bool:
+    """Whether all are the same; to compare their bytes takes a sixth of the time that their numbers take."""
+    raw = ids.tobytes()
+    return raw == raw[: ids.itemsize] * len(ids)
+
+
 def _alike(rows: Keys, keys: Keys) -> int:
-    """How many keys are alike before the first that are not; the first two are."""
-    same = rows == keys[: len(rows)]
-    return int(same.argmin()) or len(same)
+    """How many keys are alike before the first that are not."""
+    same = (rows == keys[: len(rows)]).tobytes()
+    return len(same) if (first := same.find(_DIFFERS)) < 0 else first
 
 
 def _span(rows: Rows) -> Where:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cacheplane.blocktable import AT_ONCE, DEEPEST, BlockTable, Where
+from cacheplane.blocktable import AT_ONCE, DEEPEST, BlockTable, Where, uniform
 from cacheplane.holders import NOBODY, Change, Holders, HolderSets
 from cacheplane.identity import key_of, keys_of
 from cacheplane.keytable import Keys, Rows
@@ -76,19 +76,21 @@ class PrefixIndex:
 
     def match(self, keys: NDArray[np.uint64]) -> dict[str, Overlap]:
         """The overlap of every worker that holds at least the first block of the chain with these keys."""
-        found: dict[str, Overlap] = {}
-        for workers, overlap in overlaps(self._runs(self._table.chain(keys.view(np.int64)))):
-            found |= dict.fromkeys(self._roster.named(workers), overlap)
-        return found
+        groups = overlaps(self._runs(self._table.chain(keys.view(np.int64))))
+        return {name: overlap for workers, overlap in groups for name in self._roster.named(workers)}
 
-    def _runs(self, ids: NDArray[np.uint32]) -> Iterator[tuple[int, Holders]]:
+    def _runs(self, pieces: Sequence[NDArray[np.uint32]]) -> list[tuple[int, Holders]]:
         """(blocks in a row with the same holders, these)."""
-        start = 0
-        for last in (ids[1:] != ids[:-1]).nonzero()[0].tolist():
-            yield last + 1 - start, self._sets[ids.item(start)]
-            start = last + 1
-        if len(ids):
-            yield len(ids) - start, self._sets[ids.item(start)]
+        runs = []
+        for ids in pieces:
+            if uniform(ids):
+                runs.append((len(ids), self._sets[ids.item(0)]))
+                continue
+            before = -1
+            for last in [*(ids[1:] != ids[:-1]).nonzero()[0].tolist(), len(ids) - 1]:
+                runs.append((last - before, self._sets[ids.item(last)]))
+                before = last
+        return runs
 
     def apply(self, worker_id: str, batch: Batch) -> None:
         """The events of one message, in order; the stream decides whether a message may be applied."""
@@ -135,7 +137,7 @@ class PrefixIndex:
 
     def _hold(self, worker_id: str, tier: Tier, keys: Keys, depth: int | Rows, behind: int) -> None:
         """From now on the worker holds these blocks on this tier; as a rule all or none of them are here."""
-        change = Change(self._roster.enrol(worker_id), tier, held=True)
+        change = Change(self._roster.enrol(worker_id), tier, True)
         if known := self._table.stretch(keys):
             self._change(worker_id, known, change)
         elif not self._enter(worker_id, change, keys, depth, behind):
@@ -195,9 +197,8 @@ class PrefixIndex:
     def _change(self, worker_id: str, where: Where, change: Change) -> set[int]:
         """Change the holders of blocks as far as they concern one worker; the ids that these have now."""
         before = self._table.holders[where]
-        count, first = len(before), before.item(0)
-        if np.count_nonzero(before == first) == count:  # as a rule: blocks in a row have the same holders
-            self._table.holders[where] = id_ = self._changed(worker_id, first, count, change)
+        if uniform(before):  # as a rule: blocks in a row have the same holders
+            self._table.holders[where] = id_ = self._changed(worker_id, before.item(0), len(before), change)
             return {id_}
         ids = before.tolist()
         changed = {id_: self._changed(worker_id, id_, n, change) for id_, n in Counter(ids).items()}

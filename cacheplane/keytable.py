@@ -16,8 +16,9 @@ FIRST_BUCKETS: Final = 64
 
 _BITS: Final = SEATS.bit_length() - 1
 _SEAT: Final = SEATS - 1
+_SHIFT: Final = np.array(_BITS)  # an array: NumPy takes as long to make one of a Python integer as for what follows
 
-Rows = NDArray[np.int64]
+Rows = NDArray[np.int64] | NDArray[np.uint32]
 Keys = NDArray[np.int64]
 Seats = NDArray[np.int64] | NDArray[np.uint8]
 
@@ -31,7 +32,7 @@ class KeyTable:
     Before   keys given to `erase` are in the table
 
     The low bits of a key name its bucket. A key whose bucket is full lies in a small dict and not in another bucket,
-    so that a look-up reads one line of keys for each, and asks the dict only where a bucket was full once.
+    so that a look-up reads one line of keys for each, and asks the dict only for those that are not there.
 
     Growth is linear hashing (Litwin 1980): buckets are split one after another, some with each insertion, until
     there are twice as many. The columns are reserved at full length, but touched and so paid for only as far as
@@ -44,9 +45,10 @@ class KeyTable:
         self._nowhere = buckets * SEATS
         self._key_at, self._row_at = column(self._nowhere + 1, np.int64), column(self._nowhere + 1, np.uint32)
         self._keys, self._rows = (seats[:-1].reshape(-1, SEATS) for seats in (self._key_at, self._row_at))
-        self._spilled = column(buckets, np.bool_)  # buckets that were full when a key came
+        self._one_key, self._one_row = memoryview(self._key_at), memoryview(self._row_at)
         self._overflow: dict[int, int] = {}
         self._whole = FIRST_BUCKETS  # buckets when this round of splitting began, a power of two
+        self._low = np.array(FIRST_BUCKETS - 1)  # the bits of a key that name its bucket, but for those that are split
         self._split = 0  # how many of them are split
         self._count = 0
 
@@ -60,35 +62,35 @@ class KeyTable:
     @property
     def nbytes(self) -> int:
         """Memory in use: the buckets that there are, and the overflow at about 64 bytes for key and row."""
-        bucket = SEATS * (self._keys.itemsize + self._rows.itemsize) + self._spilled.itemsize
+        bucket = SEATS * (self._keys.itemsize + self._rows.itemsize)
         return int(self.buckets * bucket) + sys.getsizeof(self._overflow) + 64 * len(self._overflow)
 
     def row(self, key: int) -> int:
         """The row of one key, 0 where it has none, in a fifth of the time that a vector of one takes."""
-        home = self._home_of(key)
-        line = self._keys[home].tolist()
-        return self._rows.item(home, line.index(key)) if key in line else self._overflow.get(key, 0)
+        first = self._home_of(key) << _BITS
+        line = self._one_key[first : first + SEATS].tolist()
+        return self._one_row[first + line.index(key)] if key in line else self._overflow.get(key, 0)
 
     def find(self, keys: Keys) -> Rows:
         """The row of each key, 0 where it has none."""
         home = self._home(keys)
         hits = (self._keys.take(home, axis=0) == keys[:, None]).ravel().nonzero()[0]
         if len(hits) == len(keys):  # one in each line
-            found: Rows = self._row_at.take((home << _BITS) + (hits & _SEAT)).astype(np.int64)
+            found: Rows = self._row_at.take((home << _SHIFT) + (hits & _SEAT)).astype(np.int64)
             return found
         rows = np.zeros(len(keys), np.int64)
         if len(hits):  # the upper bits of a hit say which key, the lower which seat
             lines = hits >> _BITS
-            rows[lines] = self._row_at.take((home.take(lines) << _BITS) + (hits & _SEAT))
-        for each in self._outside(keys, home):
+            rows[lines] = self._row_at.take((home.take(lines) << _SHIFT) + (hits & _SEAT))
+        for each in self._outside(keys):
             rows[each] = self._overflow[keys.item(each)]
         return rows
 
-    def _outside(self, keys: Keys, home: Rows) -> list[int]:
+    def _outside(self, keys: Keys) -> list[int]:
         """Which of the keys lie in the overflow."""
-        if not self._overflow or not np.count_nonzero(spilled := self._spilled.take(home)):
+        if not self._overflow or self._overflow.keys().isdisjoint(wanted := keys.tolist()):
             return []
-        return [each for each in spilled.nonzero()[0].tolist() if keys.item(each) in self._overflow]
+        return [each for each, key in enumerate(wanted) if key in self._overflow]
 
     def enter(self, keys: Keys, rows: Rows) -> Seats | None:
         """Give keys their rows, if all keys are new and no two alike; else None, and nothing is entered.
@@ -98,11 +100,11 @@ class KeyTable:
         self._grow(len(keys))
         home = self._home(keys)
         lines = self._keys.take(home, axis=0)
-        if np.count_nonzero(lines == keys[:, None]) or self._outside(keys, home):
+        if True in (lines.ravel() == keys.repeat(SEATS)).tobytes() or self._outside(keys):
             return None
-        seats: Seats = (lines == 0).argmax(axis=1)
-        at = (home << _BITS) + seats
-        if len(full := self._key_at.take(at).nonzero()[0]):  # no seat was free, and argmax names the first
+        seats: Seats = lines.astype(np.bool_).argmin(axis=1)
+        at = (home << _SHIFT) + seats
+        if len(full := self._key_at.take(at).nonzero()[0]):  # no seat was free, and argmin names the first
             at[full] = self._nowhere
         self._row_at[at] = rows
         self._row_at[self._nowhere] = 0
@@ -121,25 +123,25 @@ class KeyTable:
         line = self._keys[home].tolist()
         if 0 not in line:
             self._overflow[key] = row
-            self._spilled[home] = True
             return OUTSIDE
         seat: int = line.index(0)
         self._keys[home, seat], self._rows[home, seat] = key, row
         return seat
 
-    def erase(self, keys: Keys, seats: Seats) -> None:
+    def erase(self, keys: Keys, seats: NDArray[np.uint8]) -> None:
         """Forget keys, with their seats as `enter` gave them."""
         self._count -= len(keys)
-        if self._overflow and np.count_nonzero(outside := seats == OUTSIDE):
+        if self._overflow and OUTSIDE in seats.tobytes():
+            outside = seats == OUTSIDE
             for key in keys[outside].tolist():
                 del self._overflow[key]
             keys, seats = keys[~outside], seats[~outside]
-        self._key_at[(self._home(keys) << _BITS) + seats] = 0
+        self._key_at[(self._home(keys) << _SHIFT) + seats] = 0
 
     def _home(self, keys: Keys) -> Rows:
         """The bucket of each key: one more of its bits counts where the bucket is split already."""
         if not self._split:
-            return keys & (self._whole - 1)
+            return keys & self._low
         home = keys & (2 * self._whole - 1)
         return np.where(home < self._whole + self._split, home, home - self._whole)
 
@@ -158,11 +160,11 @@ class KeyTable:
     def _split_next(self, count: int) -> None:
         """Split buckets: a key stays, or moves to the same seat of its bucket's twin, as its next bit says."""
         old, new = (slice(first + self._split, first + self._split + count) for first in (0, self._whole))
-        stays = (self._keys[old] & self._whole) == 0
-        for moved in (self._rows, self._keys):
-            moved[new] = np.where(stays, 0, moved[old])
-        self._keys[old] *= stays
-        self._spilled[new] = self._spilled[old]
+        moves = (self._keys[old] & self._whole).astype(np.bool_)
+        self._rows[new] = self._rows[old]  # a row without its key is nobody's
+        np.copyto(self._keys[new], self._keys[old], where=moves)
+        np.putmask(self._keys[old], moves, 0)
         self._split += count
         if self._split == self._whole:
             self._whole, self._split = 2 * self._whole, 0
+            self._low = np.array(self._whole - 1)

@@ -35,14 +35,15 @@ def overlaps(runs: Iterable[tuple[int, Holders]]) -> list[tuple[int, Overlap]]:
         for workers, device, host, disk in groups:
             if on := workers & near:
                 left.append((on, device + run, host, disk))
-            if on := workers & middle & ~near:
+            if not (rest := workers & ~near):
+                continue
+            if on := rest & middle:
                 left.append((on, device, host + run, disk))
-            if on := workers & far & ~(near | middle):
+            if on := rest & far & ~middle:
                 left.append((on, device, host, disk + run))
-            if gone := workers & ~(near | middle | far):
+            if gone := rest & ~(middle | far):
                 done.append((gone, device, host, disk))
-        groups = left
-        if not groups:
+        if not (groups := left):
             break
     done += groups
     return [(workers, Overlap(device, host, disk)) for workers, device, host, disk in done if device or host or disk]

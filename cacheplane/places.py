@@ -31,7 +31,7 @@ class Places:
         """How long a column must be for so many blocks."""
         return int((blocks + at_once) / DENSE) + at_once + GAP + 2
 
-    def take(self, count: int, behind: int) -> NDArray[np.int64]:
+    def take(self, count: int, behind: int) -> NDArray[np.uint32]:
         """`count` free places, right behind the place `behind` if there is one and it can be.
 
         In rising order, but that a sweep that gets to the top goes on from the bottom, below where it began.
@@ -39,18 +39,24 @@ class Places:
         start = behind + 1
         dense = self.taken + count > DENSE * self.top
         self.taken += count
-        if behind and start + count <= len(self._used) and not np.count_nonzero(self._used[start : start + count]):
+        if behind and self._free(start, start + count):
             self.top = max(self.top, start + count)
         elif dense:
             start, self.top = self.top, self.top + count + GAP
         else:
             return self._sweep(count)
-        return np.arange(start, start + count)
+        return np.arange(start, start + count, dtype=np.uint32)
+
+    def _free(self, start: int, stop: int) -> bool:
+        """Whether nothing lies there; above the top nothing does."""
+        if stop > len(self._used):
+            return False
+        return start >= self.top or not np.count_nonzero(self._used[start : min(stop, self.top)])
 
     def give_back(self, count: int) -> None:
         self.taken -= count
 
-    def _sweep(self, count: int) -> NDArray[np.int64]:
+    def _sweep(self, count: int) -> NDArray[np.uint32]:
         """The next free places behind the last ones given. There are enough: the column is not dense."""
         found = []
         while count:
@@ -61,4 +67,4 @@ class Places:
             count -= len(free)
             self._hand = int(free[-1]) + 1 if not count else stop
             found.append(free)
-        return np.concatenate(found)
+        return np.concatenate(found, dtype=np.uint32, casting="unsafe")

@@ -23,13 +23,12 @@ class Roster:
 
     def enrol(self, worker_id: str) -> int:
         """The worker's own mask; it is given a slot if it has none."""
-        if worker_id not in self._slots:
+        if (slot := self._slots.get(worker_id)) is None:
             if None not in self._ids:
                 self._ids.append(None)
-            slot = self._ids.index(None)
+            slot = self._slots[worker_id] = self._ids.index(None)
             self._ids[slot] = worker_id
-            self._slots[worker_id] = slot
-        return self.bit(worker_id)
+        return 1 << slot
 
     def leave(self, worker_id: str) -> None:
         if (slot := self._slots.pop(worker_id, None)) is not None:

@@ -76,7 +76,7 @@ def test_keys_that_all_want_one_bucket_cost_a_dict_and_nothing_else() -> None:
     seats = enter(table, keys, np.arange(1, 301))
     assert len(table._overflow) == np.count_nonzero(seats == OUTSIDE) == 300 - SEATS
     assert table.find(keys).tolist() == [table.row(key) for key in keys.tolist()] == list(range(1, 301))
-    table.erase(keys, seats)
+    table.erase(keys, seats.astype(np.uint8))
     assert not table.find(keys).any()
     assert (len(table), table._overflow) == (0, {})
     assert not table._keys.any()
@@ -100,6 +100,6 @@ def test_an_erased_seat_is_used_again() -> None:
     before = table.nbytes
     for turn in range(20):
         fresh = keys + turn
-        table.erase(fresh, enter(table, fresh, np.arange(1, len(fresh) + 1)))
+        table.erase(fresh, enter(table, fresh, np.arange(1, len(fresh) + 1)).astype(np.uint8))
     assert table.buckets == FIRST_BUCKETS
     assert table.nbytes <= before + 1_000
