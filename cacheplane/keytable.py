@@ -45,7 +45,7 @@ class KeyTable:
         self._nowhere = buckets * SEATS
         self._key_at, self._row_at = column(self._nowhere + 1, np.int64), column(self._nowhere + 1, np.uint32)
         self._keys, self._rows = (seats[:-1].reshape(-1, SEATS) for seats in (self._key_at, self._row_at))
-        self._one_key, self._one_row = memoryview(self._key_at), memoryview(self._row_at)
+        self._one_key, self._one_row = self._key_at.data, self._row_at.data
         self._overflow: dict[int, int] = {}
         self._whole = FIRST_BUCKETS  # buckets when this round of splitting began, a power of two
         self._low = np.array(FIRST_BUCKETS - 1)  # the bits of a key that name its bucket, but for those that are split
@@ -141,7 +141,8 @@ class KeyTable:
     def _home(self, keys: Keys) -> Rows:
         """The bucket of each key: one more of its bits counts where the bucket is split already."""
         if not self._split:
-            return keys & self._low
+            low: Rows = keys & self._low
+            return low
         home = keys & (2 * self._whole - 1)
         return np.where(home < self._whole + self._split, home, home - self._whole)
 

@@ -8,7 +8,17 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cacheplane.identity import BlockChain, Namespace, Scope, Span, block_hash, derive_salt, keys_of, pack_tokens
+from cacheplane.identity import (
+    BlockChain,
+    Namespace,
+    Scope,
+    Span,
+    block_hash,
+    derive_salt,
+    keys_of,
+    pack_tokens,
+    token_words,
+)
 
 SECRET = b"an installation's master secret."
 ACME = Namespace(b"a" * 32)
@@ -79,6 +89,23 @@ def test_a_key_is_the_first_half_of_a_hash(ids: list[int]) -> None:
     assert chain.keys.tolist() == [int.from_bytes(name[:8], "little") for name in chain.hashes]
     assert chain.keys is chain.keys
     assert chain.keys.dtype == np.uint64
+
+
+@given(tokens)
+def test_ids_that_were_read_once_name_the_same_blocks_and_are_not_read_again(ids: list[int]) -> None:
+    words = token_words(ids)
+    assert token_words(words) is words
+    assert words.tolist() == ids
+    assert BlockChain.of(words, ACME, 4) == BlockChain.of(tuple(ids), ACME, 4) == BlockChain.of(ids, ACME, 4)
+
+
+def test_a_long_chain_is_cut_in_pieces_and_still_one_chain() -> None:
+    ids = list(range(16 * 600 + 3))
+    chain, parent = BlockChain.of(ids, ACME), None
+    for at, name in enumerate(chain.hashes):
+        parent = block_hash(parent, None if at else ACME, pack_tokens(ids[16 * at : 16 * at + 16]))
+        assert name == parent
+    assert len(chain) == 600
 
 
 def test_hashes_of_any_length_have_keys_and_no_key_is_zero() -> None:
