@@ -62,8 +62,9 @@ class Account(Generic[Block]):
     def empty(self) -> bool:
         return not any(self.leased)
 
-    def has_room(self, tier: int) -> bool:
-        return self.leased[tier] < self._budget[tier]
+    def room(self, tier: int) -> int:
+        """How many blocks more the tag may lease there."""
+        return self._budget[tier] - self.leased[tier]
 
     def is_over(self, tier: int) -> bool:
         return self.leased[tier] > self._budget[tier]
@@ -78,41 +79,41 @@ class Account(Generic[Block]):
                     return lease
         return None
 
-    def charge(self, lease: Lease[Block], tier: int, *, block: bool) -> None:
-        """A lease has been given a claim on a block on this tier; `block`: the tag had none on it before."""
-        self.tally.granted += 1
-        self.tally.live += 1
-        self._enter(lease, tier, block)
+    def charge(self, lease: Lease[Block], tier: int, count: int, *, block: bool) -> None:
+        """A lease has been given claims on blocks on this tier; `block`: the tag had none on them before."""
+        self.tally.granted += count
+        self.tally.live += count
+        self._enter(lease, tier, count, count * block)
 
     def transfer(self, lease: Lease[Block], before: int, tier: int, *, block: bool) -> None:
         """A block has moved that the lease covers; `block`: it is not counted yet as having moved."""
-        self._leave(lease, before, block)
-        self._enter(lease, tier, block)
+        self._leave(lease, before, 1, int(block))
+        self._enter(lease, tier, 1, int(block))
 
-    def credit(self, lease: Lease[Block], tier: int, *, block: bool, outcome: Outcome) -> None:
-        """A claim has ended; `block`: the tag has none on the block any more."""
-        self._leave(lease, tier, block)
-        self.tally.live -= 1
-        setattr(self.tally, outcome, getattr(self.tally, outcome) + 1)
+    def credit(self, lease: Lease[Block], tier: int, count: int, *, block: bool, outcome: Outcome) -> None:
+        """Claims have ended; `block`: the tag has none on the blocks any more."""
+        self._leave(lease, tier, count, count * block)
+        self.tally.live -= count
+        setattr(self.tally, outcome, getattr(self.tally, outcome) + count)
         if not any(lease.live) and self.sessions.get(lease.session) is lease:
             del self.sessions[lease.session]
 
-    def _enter(self, lease: Lease[Block], tier: int, block: bool) -> None:
+    def _enter(self, lease: Lease[Block], tier: int, claims: int, blocks: int) -> None:
         if not lease.live[tier]:
             self._lines[tier].setdefault(lease.priority, {})[lease] = None
-        lease.live[tier] += 1
-        self.leased[tier] += block
-        self.tally.leased[tier] += block
+        lease.live[tier] += claims
+        self.leased[tier] += blocks
+        self.tally.leased[tier] += blocks
 
-    def _leave(self, lease: Lease[Block], tier: int, block: bool) -> None:
-        lease.live[tier] -= 1
+    def _leave(self, lease: Lease[Block], tier: int, claims: int, blocks: int) -> None:
+        lease.live[tier] -= claims
         if not lease.live[tier]:
             line = self._lines[tier][lease.priority]
             del line[lease]
             if not line:
                 del self._lines[tier][lease.priority]
-        self.leased[tier] -= block
-        self.tally.leased[tier] -= block
+        self.leased[tier] -= blocks
+        self.tally.leased[tier] -= blocks
 
     def leases(self) -> set[Lease[Block]]:
         """Those that cover something."""

@@ -45,6 +45,7 @@ class Archive:
         nodes: dict[bytes | None, Node] = {None: tree.root}
         for record in records:
             node = tree.insert(nodes[record.parent], record.edge, record.digest)
+            tree.touch([node])
             nodes[record.digest] = node
             self._nodes[node.digest] = node
             self._written(node, stored=True)

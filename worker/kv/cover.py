@@ -1,4 +1,4 @@
-"""A block under lease: which leases cover it, on which terms, and the priority that follows from them."""
+"""Blocks under lease: which leases cover them, on which terms, and the priority that follows from them."""
 
 import heapq
 import math
@@ -33,7 +33,7 @@ class Term(Generic[Block]):
 
     priority    0-100
     ttl         seconds from the release of a block
-    covers      the blocks that it was granted; whether it covers one still, the block knows
+    covers      where it holds, in the order in which it came to do so
     """
 
     __slots__ = ("covers", "lease", "priority", "ttl")
@@ -42,7 +42,7 @@ class Term(Generic[Block]):
         self.lease = lease
         self.priority = priority
         self.ttl = ttl
-        self.covers: list[Cover[Block]] = []
+        self.covers: dict[Cover[Block], None] = {}
 
     def __lt__(self, other: "Term[Block]") -> bool:
         """Which ends first. Of two that end together the lower one does, since the block falls from the higher."""
@@ -54,7 +54,7 @@ class Term(Generic[Block]):
 
 
 class Crowd(Generic[Block]):
-    """The terms on a block that several leases cover, as many as there may be.
+    """The terms on blocks that several leases cover, as many as there may be.
 
     All leases on a block run from the same release, so that their order of expiry never changes: one queue by time to
     live serves every release.
@@ -91,6 +91,13 @@ class Crowd(Generic[Block]):
             self._queue = [one for own in self.by_tag.values() for one in own]
             heapq.heapify(self._queue)
 
+    def copy(self) -> "Crowd[Block]":
+        twin: Crowd[Block] = Crowd()
+        twin.by_tag = {tag: list(terms) for tag, terms in self.by_tag.items()}
+        twin.levels = dict(self.levels)
+        twin._queue = list(self._queue)
+        return twin
+
     def soonest(self) -> Term[Block] | None:
         """The term that ends first; None when none holds."""
         while self._queue and self._queue[0] not in self.by_tag.get(self._queue[0].lease.tag, ()):
@@ -99,24 +106,29 @@ class Crowd(Generic[Block]):
 
 
 class Cover(Generic[Block]):
-    """One block that the book knows, because a lease covers it or because one has left it below the default.
+    """Blocks that have fared alike: under the same leases, on one tier, used and released together.
 
-    One timer serves all leases on the block, however many sessions share it.
+    The blocks of a sequence do, so that one cover serves hundreds of them: an object for each block, with its place in
+    each lease and among the timers, would be a third of all that a block costs beside its KV. It is made of blocks that
+    a lease covers, or that one has left below the default.
 
-    tier        where it is held, which says whose budget it is charged to
-    terms       none, the only one, or a crowd: nearly every block has one, and a container for each would be most of
-                what a lease costs
-    priority    its effective priority as last settled
-    released    when the last sequence left it, in seconds of the book's clock; None while one uses it
-    due         when its timer rings, in seconds of the book's clock; inf for never
-    used        the book's count of events at its last use, 0 for none
-    lowered     the same when a lease below the default was last granted on it
+    size        how many blocks it has; which ones, Coverage knows
+    listed      these, and some that have left since
+    tier        where they are held, which says whose budget they are charged to
+    terms       none, the only one, or a crowd: nearly every block has one
+    priority    their effective priority as last settled
+    released    when the last sequence left them, in seconds of the book's clock; None while one uses them
+    due         when the timer rings, in seconds of the book's clock; inf for never
+    used        the book's count of events at their last use, 0 for none
+    lowered     the same when a lease below the default was last granted on them
+    beside      where a block went that was moved to another tier: the next one is likely to follow
     """
 
-    __slots__ = ("block", "due", "lowered", "priority", "released", "terms", "tier", "used")
+    __slots__ = ("beside", "due", "listed", "lowered", "priority", "released", "size", "terms", "tier", "used")
 
-    def __init__(self, block: Block, tier: int, priority: int) -> None:
-        self.block = block
+    def __init__(self, tier: int, priority: int) -> None:
+        self.size = 0
+        self.listed: list[Block] = []
         self.tier = tier
         self.terms: Term[Block] | Crowd[Block] | None = None
         self.priority = priority
@@ -124,8 +136,31 @@ class Cover(Generic[Block]):
         self.due = math.inf
         self.used = 0
         self.lowered = 0
+        self.beside: Cover[Block] | None = None
+
+    def copy(self) -> "Cover[Block]":
+        """Without any block yet, on the same terms."""
+        twin: Cover[Block] = Cover(self.tier, self.priority)
+        twin.terms = self.terms.copy() if isinstance(self.terms, Crowd) else self.terms
+        twin.released, twin.due, twin.used, twin.lowered = self.released, self.due, self.used, self.lowered
+        for term in twin.all_terms():
+            term.covers[twin] = None
+        return twin
+
+    def alike(self, other: "Cover[Block]") -> bool:
+        """Whether the blocks of both have fared alike, but for the tier."""
+        mine = self.released, self.due, self.used, self.lowered, self.priority, self.by_tag()
+        return mine == (other.released, other.due, other.used, other.lowered, other.priority, other.by_tag())
+
+    def vanish(self) -> None:
+        """Its last block has left."""
+        for term in self.all_terms():
+            del term.covers[self]
+        self.terms = self.beside = None
+        self.due = math.inf
 
     def add(self, term: Term[Block]) -> None:
+        term.covers[self] = None
         if self.terms is None:
             self.terms = term
             return
@@ -136,6 +171,7 @@ class Cover(Generic[Block]):
 
     def remove(self, term: Term[Block]) -> None:
         """The term does not hold any more."""
+        del term.covers[self]
         if isinstance(self.terms, Crowd):
             self.terms.remove(term)
             if len(self.terms) == 1:
@@ -149,23 +185,22 @@ class Cover(Generic[Block]):
             return {tag: list(terms) for tag, terms in self.terms.by_tag.items()}
         return {} if self.terms is None else {self.terms.lease.tag: [self.terms]}
 
+    def all_terms(self) -> list[Term[Block]]:
+        """The same in one list."""
+        return [term for terms in self.by_tag().values() for term in terms]
+
     def of(self, tag: str) -> list[Term[Block]]:
         """Those of one tag."""
         if isinstance(self.terms, Crowd):
             return list(self.terms.by_tag.get(tag, ()))
         return [self.terms] if self.terms is not None and self.terms.lease.tag == tag else []
 
-    def holds(self, term: Term[Block]) -> bool:
-        if isinstance(self.terms, Crowd):
-            return term in self.terms.by_tag.get(term.lease.tag, ())
-        return self.terms is term
-
     def soonest(self) -> Term[Block] | None:
-        """The term that ends first; None when no lease covers the block."""
+        """The term that ends first; None when no lease covers the blocks."""
         return self.terms.soonest() if isinstance(self.terms, Crowd) else self.terms
 
     def effective(self, default: int) -> int:
-        """The highest lease, or what the block fell to. The end of a lease never raises it; a use speaks for the
+        """The highest lease, or what the blocks fell to. The end of a lease never raises them; a use speaks for the
         default, against every lease below it that was granted before."""
         if isinstance(self.terms, Crowd):
             held = max(self.terms.levels)

@@ -1,44 +1,15 @@
 """Retention leases: how long, and how firmly, the owner of a prefix asks for its blocks to be kept."""
 
-import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, NamedTuple
+from typing import Generic
 
 from worker.kv.accounts import Account, Accounts, ByTier, Outcome, Tally
 from worker.kv.cover import Block, Cover, Lease, Term
-
-MAX_PRIORITY = 100
-DEFAULT_PRIORITY = 35
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseRange(Generic[Block]):
-    """A part of what a lease asks for: blocks from the shallowest to the deepest, on the same terms.
-
-    priority    0-100
-    ttl         seconds from the release of each block; inf until it is dropped, superseded or forgotten
-    errors      ValueError
-    """
-
-    blocks: Sequence[Block]
-    priority: int
-    ttl: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.priority <= MAX_PRIORITY:
-            raise ValueError(f"the priority of a lease is 0 to {MAX_PRIORITY}, not {self.priority}")
-        if not self.ttl >= 0:  # not (ttl < 0): that would let NaN through
-            raise ValueError(f"the time to live of a lease is 0 seconds or more, not {self.ttl}")
-
-
-class Granted(NamedTuple):
-    """How many blocks were granted, and how many were refused for want of budget."""
-
-    granted: int
-    refused: int
+from worker.kv.coverage import Coverage
+from worker.kv.ranges import DEFAULT_PRIORITY, MAX_PRIORITY, Granted, LeaseRange, apart
+from worker.kv.timers import Timers
 
 
 class LeaseBook(Generic[Block]):
@@ -59,8 +30,9 @@ class LeaseBook(Generic[Block]):
                 and nothing deeper than the first refusal, since a prefix is of no use without its beginning.
 
     Blocks are opaque keys. One without a lease costs nothing, except that one left below the default keeps its entry
-    until it is used or forgotten. Every operation is O(log n) amortised for each block that it names or ends. Only the
-    engine's thread calls; the clock is monotonic, in seconds.
+    until it is used or forgotten. Blocks that fare alike share all that is known of them, which costs 65 bytes for each
+    however many leases they are under. Every operation is O(log n) amortised for each block that it names or ends,
+    a move O(n) in the leases on the block. Only the engine's thread calls; the clock is monotonic, in seconds.
 
     source    DESIGN 3.7
     """
@@ -87,18 +59,14 @@ class LeaseBook(Generic[Block]):
         self._default = default_priority
         self._claims_per_block = claims_per_block
         self._accounts: Accounts[Block] = Accounts(budget, max_tags)
-        self._covers: dict[Block, Cover[Block]] = {}
+        self._timers: Timers[Block] = Timers()
+        self._coverage: Coverage[Block] = Coverage(self._timers)
         self._moved: dict[Block, int] = {}  # blocks to report, with their priority at the last report
         self._event = 0
-        # The blocks of a sequence are released together and mostly on the same terms: a timer is for all of them.
-        self._rings: list[float] = []
-        self._timers: dict[float, list[Cover[Block]]] = {}
-        self._last_due = math.inf
-        self._armed = 0
 
     def __len__(self) -> int:
         """How many blocks the book knows: those under lease and those that a lease has left below the default."""
-        return len(self._covers)
+        return len(self._coverage)
 
     def grant(self, tag: str, session: str, ranges: Iterable[LeaseRange[Block]]) -> Granted:
         """Takes a lease, in place of the last one of this tag and session. A block belongs to the first range that
@@ -109,16 +77,23 @@ class LeaseBook(Generic[Block]):
         after     `due` names every block whose priority has changed, also those that only the last lease covered.
         """
         self._advance()
-        ranges = [part for part in ranges if part.blocks]
+        ranges = apart(ranges)
         touched = self._drop(self._session(tag, session))
         account = self._accounts.open(tag)
         lease: Lease[Block] = Lease(tag, session, self._event, max((part.priority for part in ranges), default=0))
-        admitted, displaced = self._admit(account, lease, ranges)
+        granted = refused = 0
+        for part in ranges:
+            count, changed = self._admit(account, Term(lease, part.priority, part.ttl), part.blocks)
+            granted, touched = granted + count, touched + changed
+            if count < len(part.blocks):
+                refused = sum(len(part.blocks) for part in ranges) - granted
+                account.tally.refused[self._tier_of(part.blocks[count])] += refused
+                break
         if session and any(lease.live):
             account.sessions[session] = lease
         self._accounts.close(tag)
-        self._settle_all(touched + displaced + admitted)
-        return Granted(len(set(admitted)), sum(len(part.blocks) for part in ranges) - len(admitted))
+        self._settle_all(touched)
+        return Granted(granted, refused)
 
     def priority(self, block: Block) -> int:
         """The effective priority of a block now, 0-100; the default for one that no lease has touched."""
@@ -128,21 +103,20 @@ class LeaseBook(Generic[Block]):
     def used(self, blocks: Iterable[Block]) -> None:
         """A running sequence begins to use these blocks. Their leases can't expire until they are released."""
         self._advance()
-        for block in blocks:
-            cover = self._covers.get(block)
-            if cover is not None:
-                cover.released, cover.due = None, math.inf
-                cover.used = self._event
-                self._settle(cover)
+        for cover, part in self._coverage.groups(blocks):
+            used = self._coverage.split(cover, part)
+            used.released, used.due = None, math.inf
+            used.used = self._event
+            self._settle(used)
 
     def released(self, blocks: Iterable[Block]) -> None:
         """No running sequence uses these blocks any more: the time of their leases runs from now."""
         now = self._advance()
-        for block in blocks:
-            cover = self._covers.get(block)
-            if cover is not None and cover.released is None:
-                cover.released = now
-                self._arm(cover)
+        for cover, part in self._coverage.groups(blocks):
+            if cover.released is None:
+                released = self._coverage.split(cover, part)
+                released.released = now
+                self._arm(released)
 
     def due(self) -> list[Block]:
         """The blocks whose effective priority differs from what it was at the last call, to be offered to eviction
@@ -155,37 +129,38 @@ class LeaseBook(Generic[Block]):
         """The session has ended: its lease ends. Returns how many blocks it covered."""
         self._advance()
         dropped = self._drop(self._session(tag, session))
+        count = sum(cover.size for cover in dropped)
         self._accounts.close(tag)
         self._settle_all(dropped)
-        return len(dropped)
+        return count
 
     def drop_blocks(self, tag: str, blocks: Iterable[Block]) -> int:
         """The tag has no more use for these blocks: all its leases on them end. Returns how many blocks had one."""
         self._advance()
-        covers = [cover for block in blocks if (cover := self._covers.get(block)) is not None]
-        dropped = [cover for cover in covers if cover.of(tag)]
-        for cover in dropped:
-            for term in cover.of(tag):
-                self._end(cover, term, "kept")
+        groups = [(cover, part) for cover, part in self._coverage.groups(blocks) if cover.of(tag)]
+        for cover, part in groups:
+            dropped = self._coverage.split(cover, part)
+            for term in dropped.of(tag):
+                self._end(dropped, term, "kept")
+            self._settle(dropped)
         self._accounts.close(tag)
-        self._settle_all(dropped)
-        return len(dropped)
+        return sum(len(part) for _, part in groups)
 
     def moved(self, block: Block) -> None:
         """The block is held on another tier now, whose budget its leases need from here on: who has none left there
         gives up older leases, or this one."""
         self._advance()
-        cover = self._covers.get(block)
+        cover = self._coverage.of(block)
         if cover is None or cover.tier == (tier := self._tier_of(block)):
             return
-        before, cover.tier = cover.tier, tier
-        touched = [cover]
+        before, cover = cover.tier, self._coverage.move(block, tier)
+        touched: list[Cover[Block]] = []
         for tag, terms in cover.by_tag().items():
             account = self._accounts.by_tag[tag]
             for term in terms:
                 account.transfer(term.lease, before, tier, block=term is terms[0])
             while account.is_over(tier):
-                touched += self._make_way(account, cover, tag)
+                touched += self._make_way(account, block, tag)
             self._accounts.close(tag)
         self._settle_all(touched)
 
@@ -194,14 +169,14 @@ class LeaseBook(Generic[Block]):
         that have served a reuse."""
         self._advance()
         self._moved.pop(block, None)
-        cover = self._covers.pop(block, None)
+        cover = self._coverage.of(block)
         if cover is None:
             return
-        cover.due = math.inf
         for tag, terms in cover.by_tag().items():
             for term in terms:
-                self._end(cover, term, "broken")
+                self._credit(cover, term, 1, "broken", block=term is terms[-1])
             self._accounts.close(tag)
+        self._coverage.leave(block)
 
     def tallies(self) -> Mapping[str, Tally]:
         """The counters by tag as of now, to be read and not kept; tags beyond max_tags share those of OTHER."""
@@ -213,32 +188,32 @@ class LeaseBook(Generic[Block]):
         self._accounts.check()
         held: dict[Cover[Block], list[Term[Block]]] = {}
         for lease in [lease for account in self._accounts.by_tag.values() for lease in account.leases()]:
-            claims = [(cover, term) for term in lease.terms for cover in term.covers if cover.holds(term)]
-            if len(claims) != sum(lease.live):
+            claims = [(cover, term) for term in lease.terms for cover in term.covers]
+            if sum(cover.size for cover, _ in claims) != sum(lease.live):
                 raise RuntimeError("leases: a block is not covered as the accounts say")
             for cover, term in claims:
                 held.setdefault(cover, []).append(term)
-        if not held.keys() <= set(self._covers.values()):
+        covers = self._coverage.covers()
+        if not held.keys() <= covers.keys():
             raise RuntimeError("leases: an account leases a block that the book does not know")
-        for cover in self._covers.values():
+        for cover, blocks in covers.items():
+            if cover.size != len(blocks) or sorted(map(id, self._coverage.blocks(cover))) != sorted(map(id, blocks)):
+                raise RuntimeError("leases: a cover has other blocks than it says")
             self._check_cover(cover, held.get(cover, []))
-        self._check_charges()
-        if self._armed != sum(len(covers) for covers in self._timers.values()):
-            raise RuntimeError("leases: the number of timers is wrong")
+        self._check_charges(covers)
 
-    def _check_charges(self) -> None:
+    def _check_charges(self, covers: Mapping[Cover[Block], list[Block]]) -> None:
         charged: dict[str, list[int]] = {tag: [0, 0, 0] for tag in self._accounts.by_tag}
-        for cover in self._covers.values():
-            if cover.tier != self._tier_of(cover.block):
+        for cover, blocks in covers.items():
+            if any(cover.tier != self._tier_of(block) for block in blocks):
                 raise RuntimeError("leases: a block moved and the book was not told")
             for tag in cover.by_tag():
-                charged.setdefault(tag, [0, 0, 0])[cover.tier] += 1
+                charged.setdefault(tag, [0, 0, 0])[cover.tier] += cover.size
         if charged != {tag: account.leased for tag, account in self._accounts.by_tag.items()}:
             raise RuntimeError("leases: blocks are charged to other tiers than they are on")
 
     def _check_cover(self, cover: Cover[Block], held: list[Term[Block]]) -> None:
-        on_it = [term for terms in cover.by_tag().values() for term in terms]
-        if sorted(map(id, held)) != sorted(map(id, on_it)):
+        if sorted(map(id, held)) != sorted(map(id, cover.all_terms())):
             raise RuntimeError("leases: a block is not covered as the accounts say")
         if cover.priority != cover.effective(self._default) or not (held or cover.priority < self._default):
             raise RuntimeError("leases: a priority is not settled, or an entry serves nothing")
@@ -247,11 +222,11 @@ class LeaseBook(Generic[Block]):
             raise RuntimeError("leases: a lease on a block does not wait for its end")
         if soonest is None or cover.released is None or math.isinf(soonest.ttl):
             return
-        if cover.due > cover.released + soonest.ttl or cover not in self._timers.get(cover.due, []):
+        if cover.due > cover.released + soonest.ttl or not self._timers.holds(cover):
             raise RuntimeError("leases: no timer rings when a lease ends")
 
     def _priority(self, block: Block) -> int:
-        cover = self._covers.get(block)
+        cover = self._coverage.of(block)
         return self._default if cover is None else cover.priority
 
     def _session(self, tag: str, session: str) -> Lease[Block] | None:
@@ -259,98 +234,133 @@ class LeaseBook(Generic[Block]):
         return None if account is None else account.sessions.get(session)
 
     def _admit(
-        self, account: Account[Block], lease: Lease[Block], ranges: Sequence[LeaseRange[Block]]
-    ) -> tuple[list[Cover[Block]], list[Cover[Block]]]:
-        """Claims the blocks in order, up to the first one that finds no room. Returns what was claimed, and what older
-        leases gave up for it; both are still to be settled."""
-        admitted: list[Cover[Block]] = []
-        displaced: list[Cover[Block]] = []
-        for part in ranges:
-            term = Term(lease, part.priority, part.ttl)
-            lease.terms.append(term)
-            for block in part.blocks:
-                cover = self._covers.get(block) or Cover(block, self._tier_of(block), self._default)
-                while not account.has_room(cover.tier) and not cover.of(lease.tag):
-                    old = account.first_to_go(cover.tier, term)
-                    if old is None:
-                        account.tally.refused[cover.tier] += sum(len(each.blocks) for each in ranges) - len(admitted)
-                        return admitted, displaced
-                    displaced += self._drop(old, "displaced")
-                self._covers[block] = cover
-                self._claim(account, cover, term)
-                admitted.append(cover)
-        return admitted, displaced
+        self, account: Account[Block], term: Term[Block], blocks: Sequence[Block]
+    ) -> tuple[int, list[Cover[Block]]]:
+        """Claims the blocks in order, up to the first one that finds no room. Returns how many were claimed, and what
+        is still to be settled."""
+        term.lease.terms.append(term)
+        fresh: dict[int, Cover[Block]] = {}
+        touched: list[Cover[Block]] = []
+        done = 0
+        while done < len(blocks):
+            cover, tier = self._home(blocks[done])
+            own = cover.of(term.lease.tag) if cover is not None else []
+            room = len(blocks) if own else account.room(tier)
+            if room:
+                part = self._stretch(blocks, done, room)
+                account.charge(term.lease, tier, len(part), block=not own)
+                if cover is None or cover.terms is None:
+                    if tier not in fresh:
+                        fresh[tier] = self._fresh(term, tier)
+                    self._begin(fresh[tier], part)
+                else:
+                    touched.append(self._claim(cover, part, term))
+                done += len(part)
+                continue
+            old = account.first_to_go(tier, term)
+            if old is None:
+                break
+            touched += self._drop(old, "displaced")
+        return done, touched
 
-    def _make_way(self, account: Account[Block], cover: Cover[Block], tag: str) -> list[Cover[Block]]:
+    def _home(self, block: Block) -> tuple[Cover[Block] | None, int]:
+        """What the block is under, and the tier where it is."""
+        cover = self._coverage.of(block)
+        return cover, self._tier_of(block) if cover is None else cover.tier
+
+    def _stretch(self, blocks: Sequence[Block], start: int, most: int) -> list[Block]:
+        """From one block on, those that are at home where it is."""
+        home, end, last = self._home(blocks[start]), start + 1, min(len(blocks), start + most)
+        while end < last and self._home(blocks[end]) == home:
+            end += 1
+        return list(blocks[start:end])
+
+    def _make_way(self, account: Account[Block], block: Block, tag: str) -> list[Cover[Block]]:
         """For a block that has come to a tier where its tag has too many: an older lease goes, or else those on it.
-        Returns the blocks that are still to be settled."""
+        Returns what is still to be settled."""
+        cover, tier = self._home(block)
+        assert cover is not None
         terms = cover.of(tag)
-        old = account.first_to_go(cover.tier, max(terms, key=lambda term: term.strength))
+        old = account.first_to_go(tier, max(terms, key=lambda term: term.strength))
         if old is not None:
             return self._drop(old, "displaced")
+        part = self._coverage.split(cover, [block])
         for term in terms:
-            self._end(cover, term, "displaced")
-        return []
+            self._end(part, term, "displaced")
+        return [part]
 
-    def _claim(self, account: Account[Block], cover: Cover[Block], term: Term[Block]) -> None:
-        own = cover.of(term.lease.tag)
-        if any(one.lease is term.lease for one in own):
-            return
+    def _claim(self, cover: Cover[Block], blocks: list[Block], term: Term[Block]) -> Cover[Block]:
+        """One lease more on blocks of a cover."""
+        claimed = self._coverage.split(cover, blocks)
+        own = claimed.of(term.lease.tag)
+        claimed.add(term)
+        claimed.released, claimed.due = None, math.inf
+        if term.priority < self._default:
+            claimed.lowered = self._event
+        if len(own) >= self._claims_per_block:
+            self._end(claimed, min([*own, term], key=lambda one: one.strength), "kept")
+        return claimed
+
+    def _begin(self, cover: Cover[Block], blocks: list[Block]) -> None:
+        """Blocks that no lease covers begin anew under this cover, whatever has been before: a use before a lease is
+        no reuse, and a lease that is the only one is all that counts."""
+        for block in blocks:
+            before = self._priority(block)
+            if before != cover.priority:
+                self._moved.setdefault(block, before)
+            self._coverage.join(cover, block)
+
+    def _fresh(self, term: Term[Block], tier: int) -> Cover[Block]:
+        cover: Cover[Block] = Cover(tier, term.priority)
         cover.add(term)
-        term.covers.append(cover)
-        account.charge(term.lease, cover.tier, block=not own)
-        cover.released, cover.due = None, math.inf
         if term.priority < self._default:
             cover.lowered = self._event
-        if len(own) >= self._claims_per_block:
-            self._end(cover, min([*own, term], key=lambda one: one.strength), "kept")
+        return cover
 
     def _drop(self, lease: Lease[Block] | None, outcome: Outcome = "kept") -> list[Cover[Block]]:
-        """Ends a lease; the blocks that it covered are still to be settled."""
-        dropped: list[Cover[Block]] = []
-        for term in lease.terms if lease is not None else ():
-            for cover in term.covers:
-                if cover.holds(term):
-                    self._end(cover, term, outcome)
-                    dropped.append(cover)
-        return dropped
+        """Ends a lease; what it covered is still to be settled."""
+        claims = [(cover, term) for term in (lease.terms if lease is not None else ()) for cover in term.covers]
+        for cover, term in claims:
+            self._end(cover, term, outcome)
+        return [cover for cover, _ in claims]
 
     def _end(self, cover: Cover[Block], term: Term[Block], outcome: Outcome) -> None:
-        """One lease on one block ends. The block is still to be settled, so that its successor can take over first."""
-        served = cover.used > term.lease.born
+        """One lease on the blocks of a cover ends. They are still to be settled, so that its successor can take over
+        first."""
         cover.remove(term)
-        last = not cover.of(term.lease.tag)
+        self._credit(cover, term, cover.size, outcome, block=not cover.of(term.lease.tag))
+
+    def _credit(self, cover: Cover[Block], term: Term[Block], count: int, outcome: Outcome, *, block: bool) -> None:
+        """Claims on so many blocks of a cover have ended; `block`: the tag has none on them any more."""
+        served = cover.used > term.lease.born
         account = self._accounts.by_tag[term.lease.tag]
-        account.credit(term.lease, cover.tier, block=last, outcome="kept" if served else outcome)
+        account.credit(term.lease, cover.tier, count, block=block, outcome="kept" if served else outcome)
 
     def _settle_all(self, covers: Iterable[Cover[Block]]) -> None:
         for cover in dict.fromkeys(covers):
             self._settle(cover)
 
     def _settle(self, cover: Cover[Block]) -> None:
-        """Works out the priority of a block after a change, and lets go of the block when it is an ordinary one."""
+        """Works out the priority of blocks after a change, and lets go of them when they are ordinary ones."""
         before, cover.priority = cover.priority, cover.effective(self._default)
+        blocks = self._coverage.blocks(cover) if cover.priority != before or cover.terms is None else []
         if cover.priority != before:
-            self._moved.setdefault(cover.block, before)
+            for block in blocks:
+                self._moved.setdefault(block, before)
         if cover.terms is None and cover.priority == self._default:
-            cover.due = math.inf
-            del self._covers[cover.block]
+            for block in blocks:
+                self._coverage.leave(block)
 
     def _advance(self) -> float:
         """Counts an event, and ends what has expired until now; returns now."""
         self._event += 1
         now = self._clock()
-        while self._rings and self._rings[0] <= now:
-            ring = heapq.heappop(self._rings)
-            covers = self._timers.pop(ring)
-            self._armed -= len(covers)
-            for cover in covers:
-                if cover.due == ring:
-                    self._expire(cover, now)
+        for cover in self._timers.rung(now):
+            self._expire(cover, now)
         return now
 
     def _expire(self, cover: Cover[Block], now: float) -> None:
-        """Ends the leases on a block whose time is over, one by one: what the block falls to is told by the last."""
+        """Ends the leases of a cover whose time is over, one by one: what the blocks fall to is told by the last."""
         cover.due = math.inf
         assert cover.released is not None
         term = cover.soonest()
@@ -362,27 +372,8 @@ class LeaseBook(Generic[Block]):
         self._arm(cover)
 
     def _arm(self, cover: Cover[Block]) -> None:
-        """Sets the timer of a released block for the first of its leases that ends."""
+        """Sets the timer of released blocks for the first of their leases that ends."""
         term = cover.soonest()
-        if term is None or cover.released is None or math.isinf(term.ttl):
-            return
-        due = cover.released + term.ttl
-        if due != self._last_due:
-            self._last_due = due
-        cover.due = self._last_due  # one number for all that are released together
-        if cover.due not in self._timers:
-            heapq.heappush(self._rings, cover.due)
-            self._timers[cover.due] = []
-        self._timers[cover.due].append(cover)
-        self._armed += 1
-        if self._armed > 2 * len(self._covers) + 64:
-            self._rewind()
-
-    def _rewind(self) -> None:
-        """Leaves out the timers of blocks that were used or forgotten before they rang."""
-        self._timers = {}
-        for cover in self._covers.values():
-            if cover.due < math.inf:
-                self._timers.setdefault(cover.due, []).append(cover)
-        self._rings = sorted(self._timers)
-        self._armed = sum(len(covers) for covers in self._timers.values())
+        if term is not None and cover.released is not None and not math.isinf(term.ttl):
+            cover.due = cover.released + term.ttl
+            self._timers.set(cover)

@@ -16,8 +16,9 @@ from worker.kv.figures import KVFigures
 from worker.kv.holding import Holding
 from worker.kv.host import HostTier
 from worker.kv.layout import Layout
-from worker.kv.leases import DEFAULT_PRIORITY, LeaseBook, LeaseRange
+from worker.kv.leases import LeaseBook
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
+from worker.kv.ranges import DEFAULT_PRIORITY, LeaseRange
 from worker.kv.reuse import Reuse
 from worker.kv.tiers import Tiers, home_of
 from worker.wire import Retention
@@ -164,16 +165,20 @@ class KVMemory:
 
     def extend(self, holding: Holding, tokens: Tokens, computed: int) -> None:
         """Stores the full blocks among the first `computed` tokens that are not in the tree yet."""
+        used: list[Node] = []
         while holding.storing and (holding.stored + 1) * self.block_size <= computed:
             node = self._next(holding, tokens)
+            node.users += 1  # the way to it is held already; and it must not go to make room for itself
             if not self.tiers.keep(node, holding.slot, holding.stored) and not node.resident:
+                node.users -= 1
                 self.tree.remove(node)
                 holding.storing = False
-                return
-            node.users += 1  # the way to it is held already
-            self.leases.used((node,))
+                break
+            used.append(node)
             holding.node = node
             holding.stored += 1
+        self.tree.touch(used)
+        self.leases.used(used)
 
     def close(self, holding: Holding, tag: str = "", retention: Retention | None = None) -> None:
         """The sequence has ended: its slot is free, its blocks stay until they are evicted, longer if under a lease."""
@@ -265,13 +270,13 @@ class KVMemory:
         return blocks <= 0 or blocks + running <= self.pool.available
 
     def _next(self, holding: Holding, tokens: Tokens) -> Node:
-        """The node of the first block of a sequence that is not stored, made if need be; used now in either case."""
+        """The node of the first block of a sequence that is not stored, made if need be. It may be known, and computed
+        all the same: by another sequence meanwhile, or because loading takes longer."""
         start = holding.stored * self.block_size
         parent, edge = holding.node, edge_at(tokens, holding.namespaces, start, self.block_size)
         raw = edge[-TOKEN_BYTES * self.block_size :]
         known = parent.kid(edge)
-        if known is not None:  # computed all the same, by another sequence meanwhile or because loading takes longer
-            self.tree.touch([known])
+        if known is not None:
             return known
         return self.tree.insert(parent, edge, block_hash(parent.digest or None, holding.namespaces.get(start), raw))
 

@@ -141,11 +141,10 @@ class RadixTree:
         return best, most
 
     def insert(self, parent: Node, edge: bytes, digest: bytes) -> Node:
-        """A new node under parent, which has no child with this edge yet."""
+        """A new node under parent, which has no child with this edge yet. It counts as unused until it is touched."""
         node = Node(parent, edge, digest)
         parent.adopt(node)
         self._size += 1
-        self.touch([node])
         return node
 
     def remove(self, node: Node) -> None:

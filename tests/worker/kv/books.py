@@ -2,7 +2,9 @@
 
 from cacheplane.wire import Tier
 from worker.kv.accounts import ByTier
-from worker.kv.leases import LeaseBook, LeaseRange
+from worker.kv.cover import Cover
+from worker.kv.leases import LeaseBook
+from worker.kv.ranges import LeaseRange
 
 
 class Clock:
@@ -30,3 +32,10 @@ def tiered_books(*, budget: tuple[int, int, int]) -> tuple[LeaseBook[str], dict[
 def lease(blocks: str, priority: int = 80, ttl: float = 10) -> list[LeaseRange[str]]:
     """One range; every letter is a block."""
     return [LeaseRange(blocks, priority, ttl)]
+
+
+def cover_of(book: LeaseBook[str], block: str) -> Cover[str]:
+    """What the book knows of a block under lease."""
+    cover = book._coverage.of(block)
+    assert cover is not None
+    return cover

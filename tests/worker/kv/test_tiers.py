@@ -336,18 +336,6 @@ def test_what_hangs_from_a_damaged_file_goes_when_the_last_sequence_that_stands_
     memory.shut()
 
 
-def test_a_block_is_not_loaded_when_computing_it_is_quicker(layout: LayoutClass, tmp_path: Path) -> None:
-    memory = tiered(tmp_path, layout=layout, blocks=2, host=4, disk=0)
-    live(memory, [1] * 9)
-    live(memory, [2] * 9)
-    memory.reuse.prefill_tps = 1e12
-    assert live(memory, [1] * 9) == (0, 0, 0)
-    live(memory, [2] * 9)
-    memory.reuse.prefill_tps = 10.0
-    assert sum(live(memory, [1] * 9)) == 8
-    memory.shut()
-
-
 def test_a_lease_outlives_what_was_used_later_and_a_low_one_goes_first(layout: LayoutClass, tmp_path: Path) -> None:
     clock = Clock()
     memory = tiered(tmp_path, layout=layout, blocks=4, host=0, disk=0, clock=clock)
