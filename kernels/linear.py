@@ -1,8 +1,10 @@
 """A linear layer over one packed matrix."""
 
+import torch
 from torch import Tensor
 
-from kernels.products import Product
+from kernels.native import CodedLinear
+from kernels.products import CodesProduct, Product
 
 
 class Linear:
@@ -16,6 +18,14 @@ class Linear:
     def __init__(self, product: Product, bias: Tensor | None = None) -> None:
         self._product = product
         self._bias = bias
+
+    @property
+    def coded(self) -> CodedLinear | None:
+        """The same for the kernels in C, where W is kept as codes and the bias, if there is one, in float32."""
+        plain = self._bias is None or self._bias.dtype == torch.float32
+        return (
+            CodedLinear(self._product.panels, self._bias) if isinstance(self._product, CodesProduct) and plain else None
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self._product(x)

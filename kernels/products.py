@@ -71,10 +71,10 @@ class CodesProduct:
 
     def __init__(self, native: Native, codes: Tensor, scale: Tensor, minimum: Tensor | None = None) -> None:
         self._native = native
-        self._panels = Panels(codes, scale, minimum)
+        self.panels = Panels(codes, scale, minimum)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._native.multiply(x.float().contiguous(), self._panels).to(x.dtype)
+        return self._native.multiply(x.float().contiguous(), self.panels).to(x.dtype)
 
 
 class SideBySide:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kernels import paged_attention, rounded, visible_positions, write_blocks
+from kernels.native import SlotTasks
 from worker.rows import Row
 
 
@@ -23,6 +24,10 @@ class Attention(Protocol):
         k, v      [tokens, kv heads, head_dim]
         returns   [tokens, heads, head_dim]
         """
+
+    @property
+    def tasks(self) -> SlotTasks | None:
+        """The same for all layers at once, by the kernels in C; None where they don't compute all of it."""
 
 
 class RoundedAttention:
@@ -39,6 +44,10 @@ class RoundedAttention:
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         k, v = rounded(torch.stack((k, v)), self._codes)
         return self._attention.attend(layer, q, k, v)
+
+    @property
+    def tasks(self) -> None:
+        """Rounding is torch's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,10 @@ class PagedAttention:
             found = paged_attention(queries, parts, group.tables, group.visible[window])
             mixed[group.part] = found.flatten(0, 1)
         return mixed
+
+    @property
+    def tasks(self) -> None:
+        """Blocks are torch's."""
 
     def _group(self, done: int, rows: list[Row]) -> _Group:
         count = rows[0].count

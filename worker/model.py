@@ -8,6 +8,8 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from kernels import KVCodes, Linear, RMSNorm, Rotary, Storage, gated, rotate
+from kernels.native import CodedLayer, CodedLayers, native
+from worker.attending import Attention
 from worker.kv.layout import CPU, Layout
 from worker.kv.shape import KVShape
 from worker.linears import Linears
@@ -32,6 +34,16 @@ class _Layer:
     ffn_norm: RMSNorm
     gate_up: Linear
     down: Linear
+
+    @property
+    def coded(self) -> CodedLayer | None:
+        """The same for the kernels in C; None when a matrix is not kept as codes."""
+        linears = self.qkv.coded, self.output.coded, self.gate_up.coded, self.down.coded
+        if None in linears:
+            return None
+        qk_norm = None if self.qk_norm is None else self.qk_norm.weight
+        qkv, output, gate_up, down = (linear for linear in linears if linear is not None)
+        return CodedLayer(self.attention_norm.weight, qkv, qk_norm, output, self.ffn_norm.weight, gate_up, down)
 
 
 class Model:
@@ -63,6 +75,7 @@ class Model:
         linears = Linears(weights, dtype, storage, tile, device)
         self._embedding = weights.tensor("model.embed_tokens.weight").to(device, dtype)
         self._layers = [self._load_layer(weights, linears, index) for index in range(config.layers)]
+        self._coded = self._in_one_call()
         self._norm = self._load_norm(weights.tensor("model.norm.weight"))
         self._head = linears.head("model.embed_tokens", self._embedding) if config.tied else linears.head("lm_head")
         self._rotary = Rotary(config.rope.frequencies, self.context, dtype, config.rope.amplitude, device)
@@ -84,10 +97,7 @@ class Model:
         wanted = wanted_of(rows).to(self.device)
         angles = self._rotary.at(positions_of(rows).to(self.device))
         x = embedding(torch.tensor(tokens, device=self.device), self._embedding)
-        for index, layer in enumerate(self._layers):
-            q, k, v = self._project(layer, x, angles)
-            x += layer.output(attention.attend(index, q, k, v).reshape(len(x), -1))
-            x += layer.down(gated(layer.gate_up(layer.ffn_norm(x))))
+        self._decode(x, angles, attention)
         if not len(wanted):
             return x.new_empty(0, self.config.vocabulary, dtype=torch.float32)
         return self._head(self._norm(x[wanted])).float()
@@ -96,6 +106,17 @@ class Model:
         """Returns when all that `forward` was called for is computed. CUDA computes after the call has returned."""
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
+
+    def _decode(self, x: Tensor, angles: tuple[Tensor, Tensor], attention: Attention) -> None:
+        """All layers, in place."""
+        tasks = None if self._coded is None else attention.tasks
+        if self._coded is not None and tasks is not None:
+            self._coded.run(x, *angles, tasks)
+            return
+        for index, layer in enumerate(self._layers):
+            q, k, v = self._project(layer, x, angles)
+            x += layer.output(attention.attend(index, q, k, v).reshape(len(x), -1))
+            x += layer.down(gated(layer.gate_up(layer.ffn_norm(x))))
 
     def _project(self, layer: _Layer, x: Tensor, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the rows, [tokens, heads or kv heads, head_dim]."""
@@ -119,6 +140,15 @@ class Model:
             gate_up=linears(f"{stem}.mlp.gate_proj", f"{stem}.mlp.up_proj", bias=config.mlp_bias),
             down=linears(f"{stem}.mlp.down_proj", bias=config.mlp_bias),
         )
+
+    def _in_one_call(self) -> CodedLayers | None:
+        """The layers for the kernels in C, where these compute all that is between two attentions; None elsewhere."""
+        config, library = self.config, native()
+        layers = [coded for layer in self._layers if (coded := layer.coded) is not None]
+        fits = self.dtype == torch.float32 and len(layers) == len(self._layers)
+        if library is None or not fits or not CodedLayers.takes(layers, config.head_dim):
+            return None
+        return CodedLayers(library, layers, config.heads, config.kv_heads, config.head_dim, config.epsilon)
 
     def _load_qk_norm(self, weights: Weights, stem: str) -> RMSNorm:
         counts = {"q": self.config.heads, "k": self.config.kv_heads}

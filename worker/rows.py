@@ -1,6 +1,7 @@
 """What one forward pass computes: the next tokens of each sequence in it."""
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -22,10 +23,11 @@ class Row:
 
 def positions_of(rows: list[Row]) -> Tensor:
     """The position of every token, row after row: int64 [tokens]."""
-    return torch.cat([torch.arange(row.start, row.start + row.count) for row in rows])
+    return torch.tensor([row.start + at for row in rows for at in range(row.count)])
 
 
 def wanted_of(rows: list[Row]) -> Tensor:
     """Indices, among all tokens of the rows, of those whose logits are wanted: int64."""
-    ends = torch.tensor([row.count for row in rows]).cumsum(0).tolist()
-    return torch.cat([torch.arange(end - row.wanted, end) for row, end in zip(rows, ends, strict=True)])
+    ends = accumulate(row.count for row in rows)
+    wanted = [at for row, end in zip(rows, ends, strict=True) for at in range(end - row.wanted, end)]
+    return torch.tensor(wanted, dtype=torch.int64)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kernels import causal_mask, prefill_attention
-from kernels.native import LANES, native
+from kernels.native import LANES, SlotTasks, native
 from worker.rows import Row
 from worker.slot_runs import Placed, SlotRuns, placed
 from worker.slot_tokens import SlotTokens
@@ -57,6 +57,13 @@ class SlotAttention:
         for chunk in self._chunks:
             chunk.mix(q, k, v, keys[chunk.slot], values[chunk.slot], window, mixed)
         return mixed
+
+    @property
+    def tasks(self) -> SlotTasks | None:
+        """See Attention."""
+        if self._chunks or not isinstance(self._few, SlotTokens):
+            return None
+        return SlotTasks(self._keys, self._values, [self._few.task(window) for window in self._windows])
 
 
 def _computed(few: list[Placed], keys: Tensor, values: Tensor) -> Few:

@@ -21,9 +21,13 @@ class SlotTokens:
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Tensor:
         """See Few."""
+        mixed = torch.empty(q.shape)
+        self.task(window).run(self._library, q, k, v, keys, values, mixed)
+        return mixed
+
+    def task(self, window: int | None) -> SlotTask:
+        """What the tokens see in a layer with this window."""
         if window not in self._tasks:
             begin = torch.zeros_like(self._end) if window is None else (self._end - window).clamp_min_(0)
             self._tasks[window] = SlotTask(self._slot, begin, self._end)
-        mixed = torch.empty(q.shape)
-        self._tasks[window].run(self._library, q, k, v, keys, values, mixed)
-        return mixed
+        return self._tasks[window]

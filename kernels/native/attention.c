@@ -1,17 +1,10 @@
 /* Attention of single tokens over slots: keys [head_dim, positions], values [positions, head_dim] for each KV head. */
 #include <math.h>
 
+#include "attention.h"
 #include "lanes.h"
 
 enum { TILE = 128 /* positions whose scores are held at a time */, SHARED = 4 /* query heads computed together */ };
-
-typedef struct {
-    const float *q; /* [tokens, heads, head_dim], tokens `stride` apart */
-    const float *keys, *values;
-    const int64_t *slot, *begin, *end; /* each token sees the positions begin .. end - 1 of its slot */
-    float *mixed;                      /* [tokens, heads, head_dim] */
-    long stride, tokens, heads, kv_heads, head_dim, context;
-} task;
 
 /* scores [heads, TILE] of `count` positions, a multiple of 8. What lies behind the last that counts is read, not used. */
 static inline __attribute__((always_inline)) void score_heads(const float *q, const float *keys, const int heads,

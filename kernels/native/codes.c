@@ -3,22 +3,15 @@
    A matrix lies in panels of 64 outputs: first the codes of the panel's first group of inputs, input after input, then
    those of the next group. A row of activations is added up input by input whatever other rows there are, so its result
    is the same bit by bit alone and in any batch. */
+#include "codes.h"
+
 #include "lanes.h"
 
 enum {
-    PANEL = 64,   /* outputs */
     SLICE = 16,   /* outputs of a panel that are added up at once */
     FEW = 4,      /* rows that are multiplied straight from the codes */
     INPUTS = 288, /* whose values of one panel are kept: 74 KB beside the activations in the second cache */
 };
-
-typedef struct {
-    const void *codes;    /* uint8 [panels, groups, size / 2, 64], an even input in the lower half of a byte and the
-                             next one in the upper half; or int8 [panels, groups, size, 64] */
-    const float *scale;   /* [panels, groups, 64] */
-    const float *minimum; /* as scale; NULL where values are multiples of the scale alone */
-    long panels, groups, size, bits;
-} matrix;
 
 typedef struct {
     const uint8_t *codes;

@@ -20,6 +20,7 @@ _SIGNATURES: Final = {
     "norm": (_POINTER, _POINTER, _LONG, _LONG, _LONG, _FLOAT, _POINTER),
     "gate": (_POINTER, _LONG, _LONG, _POINTER),
     "rotate": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER),
+    "layers": (_POINTER, _INT),
 }
 
 
@@ -46,6 +47,11 @@ class Native:
     _norm: Any
     _gate: Any
     _rotate: Any
+    _layers: Any
+
+    def run_layers(self, step: ctypes.Structure) -> None:
+        """See CodedLayers.run."""
+        self._layers(ctypes.byref(step), torch.get_num_threads())
 
     def multiply(self, x: Tensor, by: Panels) -> Tensor:
         """x [rows, inputs] -> [rows, outputs]. A row's result is the same bits alone and among others."""
@@ -110,8 +116,12 @@ class SlotTask(ctypes.Structure):
         """
         self.q, self.stride, self.mixed = q.data_ptr(), q.stride(0), mixed.data_ptr()
         self.keys, self.values = keys.data_ptr(), values.data_ptr()
-        self.heads, self.kv_heads, self.head_dim, self.context = q.shape[1], *keys.shape[1:]
+        self.fit(q.shape[1], keys)
         library.attend(self, k, v)
+
+    def fit(self, heads: int, keys: Tensor) -> None:
+        """Takes the dimensions of keys [slots, kv heads, head_dim, context]."""
+        self.heads, self.kv_heads, self.head_dim, self.context = heads, *keys.shape[1:]
 
 
 @cache

@@ -1,4 +1,6 @@
 /* What is done to each row of activations by itself. */
+#include "rows.h"
+
 #include <math.h>
 
 #include "lanes.h"

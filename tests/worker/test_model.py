@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kernels.native import native
 from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.rig import BLOCK
 from tests.worker.tiny import CONTEXT, Value, metadata, tensors, vocabulary, write_gguf
@@ -20,6 +21,12 @@ from worker.weights import ModelError, open_weights
 
 SLOTS = 4
 prompts = st.lists(st.integers(3, 280), min_size=1, max_size=24)
+
+
+@pytest.fixture(scope="module")
+def coded_model(tiny_path: Path) -> Model:
+    """Whose matrices are all multiplied by their codes, if there is a C compiler."""
+    return Model(open_weights(tiny_path), torch.float32, storage="int4" if native() else None)
 
 
 def fresh(model: Model, layout: LayoutClass) -> Layout:
@@ -49,6 +56,22 @@ def test_chunked_is_whole(tiny_model: Model, layout: LayoutClass, tokens: list[i
     for start, end in pairwise(bounds):
         logits = forward(tiny_model, room, tokens[start:end], [Row(1, start, end - start)])
     torch.testing.assert_close(logits[0], alone(tiny_model, tokens), atol=1e-5, rtol=0)
+
+
+@settings(max_examples=15)
+@given(tokens=st.lists(st.integers(3, 280), min_size=6, max_size=24), others=st.integers(0, SLOTS - 1))
+def test_few_tokens_by_their_codes_get_the_same_bits_in_any_batch(
+    coded_model: Model, tokens: list[int], others: int
+) -> None:
+    """All layers in one call, as there are few tokens of each: at once, in two steps, beside others."""
+    *start, one, two, last = tokens
+    room, apart = fresh(coded_model, SlotLayout), fresh(coded_model, SlotLayout)
+    for part in (room, apart):
+        forward(coded_model, part, start, [Row(0, 0, len(start), 0)])
+    beside = [Row(slot, 0, 1) for slot in range(1, 1 + others)]
+    forward(coded_model, apart, [7] * others + [one, two], [*beside, Row(0, len(start), 2)])
+    later = forward(coded_model, apart, [last], [Row(0, len(start) + 2, 1)])
+    assert torch.equal(forward(coded_model, room, [one, two, last], [Row(0, len(start), 3)]), later)
 
 
 @settings(max_examples=25)

@@ -1,0 +1,155 @@
+"""All layers of a decoder as one call."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.native.library import LANES, Native, SlotTask
+from kernels.native.panels import PANEL, Panels
+
+_POINTER, _LONG = ctypes.c_void_p, ctypes.c_long
+
+
+@dataclass(frozen=True, slots=True)
+class CodedLinear:
+    """y = x · Wᵀ + b of float32 activations, W by its codes."""
+
+    panels: Panels
+    bias: Tensor | None
+
+    @property
+    def fills_panels(self) -> bool:
+        return self.panels.outputs == self.panels.panels * PANEL
+
+
+@dataclass(frozen=True, slots=True)
+class CodedLayer:
+    """One decoder layer; qk_norm [heads + kv heads, head_dim], or None. All weights of norms are float32."""
+
+    attention_norm: Tensor
+    qkv: CodedLinear
+    qk_norm: Tensor | None
+    output: CodedLinear
+    ffn_norm: Tensor
+    gate_up: CodedLinear
+    down: CodedLinear
+
+    @property
+    def linears(self) -> tuple[CodedLinear, ...]:
+        return self.qkv, self.output, self.gate_up, self.down
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTasks:
+    """Attention of a whole forward pass.
+
+    keys, values   of all layers, as SlotTask has those of one
+    of_layers      for each layer what its tokens see
+    """
+
+    keys: Tensor
+    values: Tensor
+    of_layers: Sequence[SlotTask]
+
+
+class _Linear(ctypes.Structure):
+    """`linear` of layers.c."""
+
+    _fields_ = [("by", _POINTER), ("bias", _POINTER)]
+
+
+class _Layer(ctypes.Structure):
+    """`layer` of layers.c."""
+
+    _fields_ = [(name, _POINTER) for name in ("attention_norm", "ffn_norm", "qk_norm")] + [
+        (name, _Linear) for name in ("qkv", "output", "gate_up", "down")
+    ]
+
+
+class _Pass(ctypes.Structure):
+    """`pass` of layers.c."""
+
+    _fields_ = (
+        [(name, _POINTER) for name in ("layers", "tasks", "keys", "values")]
+        + [(name, _LONG) for name in ("keys_apart", "values_apart")]
+        + [(name, _POINTER) for name in ("cos", "sin", "x", "normed", "qkv", "rotated", "mixed", "gate_up", "gated")]
+        + [(name, _LONG) for name in ("count", "rows", "width", "heads", "kv_heads", "head_dim", "hidden")]
+        + [("epsilon", ctypes.c_float)]
+    )
+
+
+class CodedLayers:
+    """The layers of a decoder whose matrices are all kept as codes.
+
+    What `run` computes is, bit by bit, what the same kernels give when each is called by itself; but Python is asked
+    for nothing between them, neither for time nor for its lock.
+
+    heads, kv_heads, head_dim   dimensions
+    epsilon                     of every norm
+    """
+
+    def __init__(
+        self, library: Native, layers: Sequence[CodedLayer], heads: int, kv_heads: int, head_dim: int, epsilon: float
+    ) -> None:
+        self._library, self._held = library, layers  # the structures have their addresses alone
+        self._layers = (_Layer * len(layers))(*map(_layer, layers))
+        self._width = layers[0].attention_norm.numel()
+        self._hidden = layers[0].down.panels.inputs
+        self._heads, self._kv_heads, self._head_dim, self._epsilon = heads, kv_heads, head_dim, epsilon
+
+    @staticmethod
+    def takes(layers: Sequence[CodedLayer], head_dim: int) -> bool:
+        """Whether the kernels know layers of these sizes."""
+        return head_dim % (2 * LANES) == 0 and all(one.fills_panels for layer in layers for one in layer.linears)
+
+    def run(self, x: Tensor, cos: Tensor, sin: Tensor, tasks: SlotTasks) -> None:
+        """x [rows, width] becomes what the last layer gives; the rows' KV is written into their slots.
+
+        cos, sin   [rows, 1, head_dim]; see Rotary
+        """
+        rows, dim, turned = len(x), self._head_dim, self._heads + self._kv_heads
+        sizes = (
+            self._width,
+            (turned + self._kv_heads) * dim,
+            turned * dim,
+            self._heads * dim,
+            2 * self._hidden,
+            self._hidden,
+        )
+        between = [torch.empty(rows * size) for size in sizes]
+        for task in {id(task): task for task in tasks.of_layers}.values():
+            task.fit(self._heads, tasks.keys[0])
+        addresses = (_POINTER * len(self._layers))(*map(ctypes.addressof, tasks.of_layers))
+        step = _Pass(
+            ctypes.addressof(self._layers),
+            ctypes.addressof(addresses),
+            tasks.keys.data_ptr(),
+            tasks.values.data_ptr(),
+            tasks.keys.stride(0) * tasks.keys.element_size(),
+            tasks.values.stride(0) * tasks.values.element_size(),
+            cos.data_ptr(),
+            sin.data_ptr(),
+            x.data_ptr(),
+            *(part.data_ptr() for part in between),
+            len(self._layers),
+            rows,
+            self._width,
+            self._heads,
+            self._kv_heads,
+            dim,
+            self._hidden,
+            self._epsilon,
+        )
+        self._library.run_layers(step)
+
+
+def _layer(of: CodedLayer) -> _Layer:
+    norms = of.attention_norm, of.ffn_norm, of.qk_norm
+    return _Layer(*(None if norm is None else norm.data_ptr() for norm in norms), *map(_linear, of.linears))
+
+
+def _linear(of: CodedLinear) -> _Linear:
+    return _Linear(ctypes.addressof(of.panels.matrix), None if of.bias is None else of.bias.data_ptr())

@@ -1,0 +1,115 @@
+"""All layers in one call, against the same layers one after another: the same bits."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from kernels import CodesProduct, Linear, RMSNorm, Rotary, gated, in_groups, rotate
+from kernels.native import CodedLayer, CodedLayers, CodedLinear, Native, SlotTask, SlotTasks
+
+SLOTS, CONTEXT, LAYERS, EPSILON = 3, 64, 3, 1e-5
+HEADS, KV_HEADS, DIM, WIDTH, HIDDEN = 4, 2, 16, 64, 96
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    attention_norm: RMSNorm
+    qkv: Linear
+    qk_norm: RMSNorm | None
+    output: Linear
+    ffn_norm: RMSNorm
+    gate_up: Linear
+    down: Linear
+
+    def coded(self) -> CodedLayer:
+        qkv, output, gate_up, down = map(coded, (self.qkv, self.output, self.gate_up, self.down))
+        qk_norm = None if self.qk_norm is None else self.qk_norm.weight
+        return CodedLayer(self.attention_norm.weight, qkv, qk_norm, output, self.ffn_norm.weight, gate_up, down)
+
+
+def linear(library: Native, outputs: int, inputs: int, *, bias: bool = False) -> Linear:
+    found = in_groups(torch.randn(outputs, inputs) / inputs**0.5)
+    product = CodesProduct(library, found.codes, found.scale, found.minimum)
+    return Linear(product, torch.randn(outputs) if bias else None)
+
+
+def coded(of: Linear) -> CodedLinear:
+    assert of.coded is not None
+    return of.coded
+
+
+def norm(*shape: int) -> RMSNorm:
+    return RMSNorm(1 + 0.1 * torch.randn(shape), EPSILON)
+
+
+def layer(library: Native, *, bias: bool, qk_norm: bool) -> Layer:
+    return Layer(
+        norm(WIDTH),
+        linear(library, (HEADS + 2 * KV_HEADS) * DIM, WIDTH, bias=bias),
+        norm(HEADS + KV_HEADS, DIM) if qk_norm else None,
+        linear(library, WIDTH, HEADS * DIM, bias=bias),
+        norm(WIDTH),
+        linear(library, 2 * HIDDEN, WIDTH, bias=bias),
+        linear(library, WIDTH, HIDDEN, bias=bias),
+    )
+
+
+def one_by_one(
+    library: Native, layers: list[Layer], x: Tensor, angles: tuple[Tensor, Tensor], tasks: SlotTasks
+) -> Tensor:
+    x = x.clone()
+    for index, (of, task) in enumerate(zip(layers, tasks.of_layers, strict=True)):
+        qkv = of.qkv(of.attention_norm(x)).view(len(x), -1, DIM)
+        qk, v = torch.split(qkv, [HEADS + KV_HEADS, KV_HEADS], dim=1)
+        turned = rotate(qk if of.qk_norm is None else of.qk_norm(qk), *angles)
+        q, k = torch.split(turned, [HEADS, KV_HEADS], dim=1)
+        mixed = torch.empty(len(x), HEADS, DIM)
+        task.run(library, q, k, v, tasks.keys[index], tasks.values[index], mixed)
+        x += of.output(mixed.flatten(1))
+        x += of.down(gated(of.gate_up(of.ffn_norm(x))))
+    return x
+
+
+@settings(max_examples=20)
+@given(
+    ends=st.lists(st.integers(1, CONTEXT), min_size=1, max_size=SLOTS),
+    windows=st.lists(st.sampled_from([None, 5]), min_size=LAYERS, max_size=LAYERS),
+    bias=st.booleans(),
+    qk_norm=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_one_call_gives_the_bits_that_layer_by_layer_gives(
+    library: Native, ends: list[int], windows: list[int | None], bias: bool, qk_norm: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    layers = [layer(library, bias=bias, qk_norm=qk_norm) for _ in range(LAYERS)]
+    keys = torch.randn(LAYERS, SLOTS, KV_HEADS, DIM, CONTEXT)
+    values = torch.randn(LAYERS, SLOTS, KV_HEADS, CONTEXT, DIM)
+    slot, end = torch.arange(len(ends)), torch.tensor(ends)
+    seen = {window: SlotTask(slot, (end - (window or CONTEXT)).clamp_min(0), end) for window in set(windows)}
+    tasks = SlotTasks(keys, values, [seen[window] for window in windows])
+    angles = Rotary([0.5**pair for pair in range(DIM // 2)], CONTEXT, torch.float32).at(end - 1)
+    x = torch.randn(len(ends), WIDTH)
+    apart = SlotTasks(keys.clone(), values.clone(), tasks.of_layers)
+    expected = one_by_one(library, layers, x, angles, apart)
+    packed = [one.coded() for one in layers]
+    assert CodedLayers.takes(packed, DIM)
+    CodedLayers(library, packed, HEADS, KV_HEADS, DIM, EPSILON).run(x, *angles, tasks)
+    assert torch.equal(x, expected)
+    assert torch.equal(keys, apart.keys)
+    assert torch.equal(values, apart.values)
+
+
+@pytest.mark.parametrize(("head_dim", "outputs"), [(DIM + 8, WIDTH), (DIM, WIDTH - 1)])
+def test_sizes_that_the_kernels_do_not_know_are_not_taken(library: Native, head_dim: int, outputs: int) -> None:
+    fits, other = coded(linear(library, WIDTH, WIDTH)), coded(linear(library, outputs, WIDTH))
+    weight = torch.ones(WIDTH)
+    assert not CodedLayers.takes([CodedLayer(weight, fits, None, fits, weight, fits, other)], head_dim)
+
+
+def test_a_matrix_that_is_no_codes_is_not_for_one_call() -> None:
+    assert Linear(lambda x: x).coded is None
