@@ -18,7 +18,7 @@ from collections.abc import Callable
 from bench.agents import made_up_tools
 from cacheplane.attribution import Attribution, Departures, Origin, Outlook, Part, Segment
 from cacheplane.fleet import Fleet
-from cacheplane.identity import BlockChain, Namespace
+from cacheplane.identity import BlockChain, Namespace, token_words
 from cacheplane.index import PrefixIndex
 
 BLOCK = 16
@@ -39,9 +39,11 @@ class Tenant:
         size = segments[-1].start + segments[-1].tokens + 3
         tokens = [hash((segment.text, at)) % 49_152 for segment in segments for at in range(segment.tokens)]
         tokens += [1] * (size - len(tokens))
-        chain = BlockChain.of(tokens, self._namespace, BLOCK)
+        words = token_words(tokens)  # once, as a gateway does; and its placement has asked for the keys of the chain
+        chain = BlockChain.of(words, self._namespace, BLOCK)
+        assert len(chain.keys)
         began = time.thread_time()
-        sketch = self._attribution.sketch(Origin("acme", "m", ("m",), 0), tokens, BLOCK, segments)
+        sketch = self._attribution.sketch(Origin("acme", "m", ("m",), 0), words, BLOCK, segments)
         misses = self._attribution.attribute(sketch, chain, Outlook(cached, cached), cached)
         self._attribution.finished(sketch, served=True)
         return (time.thread_time() - began) * 1000, {str(reason): count for reason, count in misses.tokens.items()}

@@ -9,6 +9,7 @@ front door      Attribution (sketch, outlook, attribute, finished), Departures, 
 | reasons     | Reason, Part, Kind, Divergence: what is said; the table of reasons and their precedence |
 | forms       | the forms of a text in which it is compared                                             |
 | marks       | Segment, Mark: keyed digests of a segment in every form                                 |
+| contents    | Contents: keys of blocks by their content, the same for all tenants                     |
 | sketch      | Origin, Sketch: one prompt as it is remembered                                          |
 | memory      | Memory: each tenant's recent sketches, bounded                                          |
 | departures  | Departures, Cause: which blocks left, and how                                           |

@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from cacheplane.attribution.comparison import Departed, compare
+from cacheplane.attribution.contents import Contents
 from cacheplane.attribution.departures import Cause, Departures
 from cacheplane.attribution.marks import Segment, mark_all
 from cacheplane.attribution.memory import Memory
@@ -19,7 +19,7 @@ from cacheplane.attribution.reasons import Divergence, Reason, Stairs
 from cacheplane.attribution.sketch import MAX_SEGMENTS, Origin, Sketch, sketch
 from cacheplane.attribution.strangers import Strangers
 from cacheplane.fleet import Fleet
-from cacheplane.identity import BlockChain, Namespace
+from cacheplane.identity import BlockChain, token_words
 from cacheplane.index import PrefixIndex
 from cacheplane.worker import WorkerState
 
@@ -57,7 +57,7 @@ class Attribution:
 
     secret   the installation's; digests of tenants' texts are made under keys derived from it
     isolated tokens by model that another tenant had sent before: an operator's figure, see `Strangers`
-    everyone under what contents of all tenants are compared: drawn anew in each process, unless a test gives it
+    contents under what prompts of all tenants are compared
 
     Only the event loop's thread calls it; `sketch` may be called in another. Nothing waits, nothing raises.
     """
@@ -72,21 +72,21 @@ class Attribution:
         clock: Callable[[], float] = time.monotonic,
         memory: Memory | None = None,
         strangers: Strangers | None = None,
-        everyone: Namespace | None = None,
+        contents: Contents | None = None,
     ) -> None:
         self.isolated: Counter[str] = Counter()
-        self._secret = secret
+        self._key = hmac.digest(secret, b"saltway.sketch.v2", hashlib.sha256)
         self._fleet, self._index, self._departures, self._clock = fleet, index, departures, clock
         self._memory = memory or Memory()
         self._strangers = strangers or Strangers()
-        self._everyone = everyone or Namespace(secrets.token_bytes(32))
+        self._contents = contents or Contents()
 
     def sketch(self, origin: Origin, tokens: Sequence[int], block_size: int, segments: Sequence[Segment]) -> Sketch:
         """segments: of the whole prompt, in order; what none of them covers is new to every comparison."""
-        key = hmac.digest(self._secret, b"saltway.sketch.v1" + origin.tenant.encode(), hashlib.sha256)
+        key = hashlib.blake2b(origin.tenant.encode(), key=self._key, digest_size=32).digest()
         segments = segments[:MAX_SEGMENTS]
         marks = mark_all(segments, key, self._memory.marks(origin.tenant))
-        content = BlockChain.of(tokens, self._everyone, block_size).keys
+        content = self._contents.keys(token_words(tokens), block_size)
         return sketch(origin, len(tokens), block_size, content, segments, marks)
 
     def outlook(self, model: str, chain: BlockChain, predicted: int, available: int) -> Outlook:
@@ -134,7 +134,7 @@ class Attribution:
         """Blocks that are known to have left, and those before them; returns how the last of them did."""
         first = stairs.at // chain.block_size
         causes = self._departures.causes(chain.keys[first : end // chain.block_size])
-        known = np.flatnonzero(causes)
+        known = causes.nonzero()[0]
         if not len(known):
             return None
         # A block whose departure was forgotten left like the next one that is remembered.

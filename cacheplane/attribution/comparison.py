@@ -41,8 +41,8 @@ def compare(sketch: Sketch, earlier: Sequence[Sketch], start: int, end: int) -> 
 def _goes_on(sketch: Sketch, kin: Sequence[Sketch]) -> bool:
     """Whether it is an earlier prompt and new segments behind it: no other prompt can have more in common with it."""
     longest = max((len(other.marks) for other in kin if sketch.begins_with(other)), default=0)
-    behind = [mark.exact for mark in sketch.marks[longest:]]
-    return longest > 0 and not any(digest in other.exact for other in kin for digest in behind)
+    behind = {mark.exact for mark in sketch.marks[longest:]}
+    return longest > 0 and all(behind.isdisjoint(other.exact) for other in kin)
 
 
 def _may_be_known(sketch: Sketch, kin: Iterable[Sketch], start: int, end: int) -> bool:

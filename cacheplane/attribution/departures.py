@@ -68,8 +68,8 @@ class Departures:
 
     def causes(self, keys: Keys) -> NDArray[np.uint8]:
         """The `Cause` of each key, UNKNOWN where no departure is remembered."""
-        places = keys & self._mask
-        return np.where(self._keys[places] == keys, self._causes[places], np.uint8(Cause.UNKNOWN))
+        places = (keys & self._mask).view(np.int64)  # as NumPy indexes
+        return np.where(self._keys.take(places) == keys, self._causes.take(places), np.uint8(Cause.UNKNOWN))
 
     def _note(self, keys: Keys, cause: Cause) -> None:
         places = keys & self._mask

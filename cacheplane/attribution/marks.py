@@ -35,6 +35,7 @@ class Segment:
 class Mark:
     """64-bit digests of one segment's text, each form coarser than the one before, under a key of the tenant's own.
 
+    exact   of this process alone
     loose   equal for texts that differ in spacing, order of keys and volatile values only
     name    digest of a tool's name, 0 for others
     shape   of a system prompt: the smallest hashes of its pairs of words, for `resemblance`
@@ -70,14 +71,14 @@ def mark_all(segments: Sequence[Segment], key: bytes, known: Mapping[int, Mark])
     """A mark for each segment.
 
     key     up to 64 bytes; digests under different keys cannot be compared
-    known   marks by their exact digest: a text that was marked before costs one digest
+    known   marks by their exact digest: a text that was marked before costs only that
+
+    Nearly every text of a prompt was marked before, so the exact digest is the quickest keyed one at hand: Python's own
+    hash, SipHash under a key that each process draws (PEP 456).
     """
     keyed = hashlib.blake2b(digest_size=8, key=key)
-    marks = []
-    for segment in segments:
-        exact = _digest(segment.part + segment.text, keyed)
-        marks.append(known.get(exact) or _mark(segment, exact, keyed))
-    return tuple(marks)
+    exact = [hash((key, segment.part, segment.text)) for segment in segments]
+    return tuple([known.get(e) or _mark(segment, e, keyed) for e, segment in zip(exact, segments, strict=True)])
 
 
 def _mark(segment: Segment, exact: int, keyed: hashlib.blake2b) -> Mark:

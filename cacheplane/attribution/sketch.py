@@ -1,22 +1,22 @@
 """The sketch of one prompt: enough to tell what a later one has in common with it, and nothing that can be read."""
 
 import hashlib
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cacheplane.attribution.contents import Keys
 from cacheplane.attribution.marks import Mark, Segment
 from cacheplane.attribution.reasons import Part
 
-Keys = NDArray[np.uint64]
-
 MAX_SEGMENTS: Final = 1024  # what a prompt has beyond them is compared by its blocks alone
-MAX_BLOCKS: Final = 16_384  # 128 KiB of keys
 SKETCH_BYTES: Final = 1_024  # of a sketch without its keys and marks
 PLAIN: Final = "plain"
+
+_SYSTEM, _TOOLS, _FRAME = Part.SYSTEM, Part.TOOLS, Part.FRAME  # an enum's members take longer to find than a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Origin:
 class Sketch:
     """One prompt, as it is remembered.
 
-    keys      uint64[blocks], block keys of the tokens without any salt, under a key of this process
+    keys      uint64[blocks], of their content without any salt, see `Contents`
     marks     of its segments, in order; `ends` has for each the token behind it
     starts    and the token at which it begins
     exact     and loose: digests of its segments but the template's own words
@@ -60,7 +60,7 @@ class Sketch:
     loose: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        own = [mark for mark in self.marks if mark.part is not Part.FRAME]
+        own = [mark for mark in self.marks if mark.part is not _FRAME]
         self.exact = frozenset([mark.exact for mark in own])
         self.loose = frozenset([mark.loose for mark in own])
 
@@ -100,7 +100,7 @@ def sketch(
     segments: Sequence[Segment],
     marks: tuple[Mark, ...],
 ) -> Sketch:
-    """content: keys of the prompt's blocks under a namespace that is the same for everyone and known to nobody.
+    """content: keys of the prompt's blocks.
 
     The opening of the assistant's turn goes with the last segment.
     """
@@ -111,7 +111,7 @@ def sketch(
         origin,
         prompt_tokens,
         block_size,
-        content[:MAX_BLOCKS],
+        content,
         marks,
         tuple(segment.start for segment in segments),
         tuple(ends),
@@ -121,9 +121,9 @@ def sketch(
 
 def _template(marks: Sequence[Mark]) -> str:
     """8 hexadecimal digits, or PLAIN for a prompt with neither system prompt nor tools."""
-    system = [mark.loose for mark in marks if mark.part is Part.SYSTEM]
-    tools = sorted(mark.loose for mark in marks if mark.part is Part.TOOLS)
+    system = [mark.loose for mark in marks if mark.part is _SYSTEM]
+    tools = sorted([mark.loose for mark in marks if mark.part is _TOOLS])
     if not system and not tools:
         return PLAIN
-    words = np.array([*system, 0, *tools], "<u8").tobytes()
+    words = struct.pack(f"<{len(system) + 1 + len(tools)}Q", *system, 0, *tools)
     return hashlib.blake2b(words, digest_size=4).hexdigest()

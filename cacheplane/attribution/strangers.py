@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cacheplane.attribution.sketch import Keys
+from cacheplane.attribution.contents import Keys
 
 SLOTS: Final = 1 << 18  # 3 MiB
 _SEVERAL: Final = 0
@@ -22,16 +22,16 @@ class Strangers:
     """
 
     def __init__(self, slots: int = SLOTS) -> None:
-        self._mask = np.uint64(slots - 1)
+        self._shift = np.uint64(65 - slots.bit_length())  # a key's highest bits name its place
         self._keys = np.zeros(slots, np.uint64)
         self._owners = np.zeros(slots, np.uint32)
 
     def meet(self, tenant: str, keys: Keys) -> NDArray[np.bool_]:
         """For each block, whether another tenant is known to have sent it; and `tenant` has sent it now."""
         me = np.uint32(_number(tenant))
-        places = keys & self._mask
-        met = self._keys[places] == keys
-        others: NDArray[np.bool_] = met & (self._owners[places] != me)
+        places = (keys >> self._shift).view(np.int64)  # as NumPy indexes
+        met = self._keys.take(places) == keys
+        others: NDArray[np.bool_] = met & (self._owners.take(places) != me)
         self._keys[places] = keys
         self._owners[places] = np.where(others, np.uint32(_SEVERAL), me)
         return others

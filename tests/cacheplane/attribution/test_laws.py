@@ -177,12 +177,12 @@ def test_the_same_steps_are_taken_whatever_others_have_sent() -> None:
 
 
 def test_content_of_several_tenants_stays_known_to_each_of_them() -> None:
-    strangers, keys = Strangers(), np.arange(1, 9, dtype=np.uint64)
+    strangers, keys = Strangers(), np.arange(1, 9, dtype=np.uint64) << np.uint64(56)
     assert not strangers.meet("a", keys).any()
     assert not strangers.meet("a", keys).any()
     assert strangers.meet("b", keys).all()
     assert strangers.meet("a", keys).all()
-    assert not strangers.meet("a", keys + np.uint64(100)).any()
+    assert not strangers.meet("a", keys + np.uint64(100 << 48)).any()
 
 
 def test_a_second_attempt_is_attributed_anew_and_counted_once() -> None:

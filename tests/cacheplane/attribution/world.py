@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cacheplane.attribution import Attribution, Departures, Divergence, Misses, Origin, Outlook, Reason
+from cacheplane.attribution.contents import Contents
 from cacheplane.attribution.memory import Memory
 from cacheplane.fleet import Fleet
 from cacheplane.identity import BlockChain, Namespace, Scope, derive_salt
@@ -21,7 +22,7 @@ from tests.gateway.small_bpe import renderer_model
 
 SECRET = b"a master secret of thirty-two bytes, or some more"
 # Fixed: under one key in fifty, two blocks of a prompt take each other's place in the table of strangers.
-EVERYONE = Namespace(bytes(range(32)))
+CONTENTS = Contents(bytes(range(32)))
 BLOCK = 16
 RENDERER = Renderer(renderer_model())
 
@@ -89,7 +90,7 @@ class World:
     def fresh(self) -> Attribution:
         """As after a restart of the gateway: nothing is remembered."""
         return Attribution(
-            SECRET, self.fleet, self.index, self.departures, clock=lambda: self.now, memory=Memory(), everyone=EVERYONE
+            SECRET, self.fleet, self.index, self.departures, clock=lambda: self.now, memory=Memory(), contents=CONTENTS
         )
 
     def join(self, name: str) -> None:
