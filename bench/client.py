@@ -71,6 +71,12 @@ class ChatClient:
         reply.total_ms = (time.perf_counter() - began) * 1000
         return reply
 
+    async def end(self, session: str) -> None:
+        """Says that a session is over. RequestError when that is refused."""
+        async with self._session.delete(f"/v1/sessions/{session}") as response:
+            if response.status != 204:
+                raise _error(response.status, await response.read())
+
 
 def _take(reply: Reply, frame: dict[str, Any], began: float) -> None:
     if "error" in frame:

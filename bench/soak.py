@@ -2,7 +2,8 @@
 
     python -m bench.soak [--minutes 30] [--workers 2] [--nice 0] [--json]
 
-Two tenants; sessions that grow, sessions that are left in the middle of a stream, schemas, tools, leases, bad requests.
+Two tenants, one with a retention policy; sessions that grow, sessions that are left in the middle of a stream or ended,
+schemas, tools, leases, bad requests.
 Every few seconds it is noted what each process holds. At the end the stack must be idle with its books balanced, no
 process may have been started anew, no request may have failed on our side, and neither memory nor threads nor tasks nor
 files may have grown from the middle of the run to its end. Exit code 1 if one has.
@@ -34,7 +35,7 @@ _LEAST_SAMPLES = 12
 # Of the median at mid-run. Tasks come and go with requests.
 _GROWTH = {"rss_mib": 1.10, "threads": 1.0, "descriptors": 1.05, "kv_files": 1.05, "tasks": 1.10}
 _SLACK = {"rss_mib": 64, "threads": 2, "descriptors": 8, "kv_files": 8, "tasks": 12}
-_EXPECTED = ("served", "left", "refused out_of_range")  # how outcomes begin that are no fault of ours
+_EXPECTED = ("served", "left", "ended", "refused out_of_range")  # how outcomes begin that are no fault of ours
 # Full within minutes, so that blocks go through every tier in the first half of the run.
 _SMALL = {"device_cache_blocks": "256", "host_cache_mib": "48", "disk_cache_mib": "96"}
 _VERDICTS = ("failed", "restarted", "grew", "leaks")
@@ -62,6 +63,7 @@ async def _soak(stack: Stack, names: list[str], seconds: float) -> dict[str, Any
     pids = {name: stack.worker_pid(name) for name in names}
     samples: list[dict[str, Sample]] = []
     outcomes: Counter[str] = Counter()
+    await _keep(stack)
     end = time.monotonic() + seconds
 
     async def watch() -> None:
@@ -95,6 +97,27 @@ async def _client(stack: Stack, number: int, end: float, outcomes: "Counter[str]
             for turn in range(draw.randrange(1, 5)):
                 if time.monotonic() < end:
                     outcomes[await _request(client, draw, session.request(turn), tools)] += 1
+            if draw.random() < 0.3:
+                outcomes[await _end(client)] += 1
+
+
+async def _end(client: ChatClient) -> str:
+    try:
+        await client.end("soak")
+    except RequestError as error:
+        return f"not ended {error.code}"
+    return "ended"
+
+
+async def _keep(stack: Stack) -> None:
+    """One of the two tenants has a policy."""
+    headers = {"Authorization": f"Bearer {stack.keys['SALTWAY_ADMIN_KEY']}"}
+    policy = {"priority": 60, "ttl_seconds": 60}
+    async with (
+        aiohttp.ClientSession(trust_env=False, headers=headers) as session,
+        session.put(f"{stack.url}/admin/api/tenants/globex/retention", json=policy) as reply,
+    ):
+        reply.raise_for_status()
 
 
 async def _request(client: ChatClient, draw: random.Random, messages: list[Any], tools: list[Any]) -> str:

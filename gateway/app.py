@@ -27,18 +27,21 @@ from gateway.dispatch import Dispatcher
 from gateway.explain import Explanations
 from gateway.flow import ChatFlow
 from gateway.health import Health
+from gateway.leasedsessions import LeasedSessions
 from gateway.link import HEARTBEAT_SECONDS
 from gateway.live import LiveRequests
 from gateway.metrics import Metrics
+from gateway.policies import Policies
 from gateway.prepare import Preparation
 from gateway.protocol import BoundedHttpProtocol
 from gateway.retainer import Retainer
+from gateway.sessions import Sessions
 from gateway.settings import Settings
 from gateway.settle import Settlement
 from gateway.surface import Surface, on_http_exception
 from gateway.toolwaits import ToolWaits
 from gateway.workers import WorkerSession
-from tenants import Database, KeyStore, Ledger, SaltStore
+from tenants import Database, KeyStore, Ledger, PolicyStore, SaltStore
 
 KEEP_ALIVE_SECONDS = 75
 SHUTDOWN_SECONDS = 10
@@ -78,13 +81,17 @@ class Gateway:
             lambda: placement.tally.blind_share,
         )
         waits = ToolWaits(time.monotonic)
-        self.retainer = Retainer(self.cluster.client, waits, self.metrics.leased, settings.tool_wait_priority)
+        leased = LeasedSessions()
+        self.retainer = Retainer(self.cluster.client, waits, leased, self.metrics.leased, settings.tool_wait_priority)
         self.gate = Gate(KeyStore(self.database))
+        self.sessions_api = Sessions(self.gate, leased, self.cluster.clients, self.metrics.ended, secret)
+        self.policies = PolicyStore(self.database)
         self.chat = ChatFlow(
             self.gate,
             Preparation(
                 self.cluster,
                 SaltStore(self.database),
+                self.policies,
                 attribution,
                 waits,
                 secret,
@@ -100,9 +107,11 @@ class Gateway:
     def routes(self) -> list[BaseRoute]:
         return [
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            *self.sessions_api.routes(),
             *Catalog(self.gate, self.cluster).routes(),
             *Health(self.cluster).routes(),
             *Explanations(self.gate, self.database).routes(),
+            *Policies(self.gate, self.policies).routes(),
             *AdminApi(self.gate, self.database, self.live, self.cluster, self.metrics).routes(),
             *Page().routes(),
         ]

@@ -1,10 +1,18 @@
-"""A cache that is bounded in bytes, for things that are costly to make and depend on what clients send."""
+"""Bounds on what is remembered: by number, and in bytes for what is costly to make and depends on what clients send."""
 
 from collections import OrderedDict
 from threading import Lock
 from typing import Generic, TypeVar
 
+K = TypeVar("K")
 V = TypeVar("V")
+
+
+def keep_newest(entries: OrderedDict[K, V], newest: K, most: int) -> None:
+    """Makes an entry the newest, and lets go of the oldest when there are more than so many."""
+    entries.move_to_end(newest)
+    if len(entries) > most:
+        entries.popitem(last=False)
 
 
 class BoundedCache(Generic[V]):

@@ -21,14 +21,28 @@ from gateway.explain import lines, report
 from gateway.settings import Settings, SettingsError, documentation, load, shown
 from gateway.up import UpError, up
 from migrations import upgrade
-from tenants import ApiKey, Database, LedgerRow, SaltStore, StoreUnavailableError, find_request, now_ms
+from tenants import (
+    PARTS,
+    ApiKey,
+    Database,
+    LedgerRow,
+    PolicyError,
+    PolicyStore,
+    RetentionPolicy,
+    SaltStore,
+    StoreUnavailableError,
+    TenantError,
+    find_request,
+    now_ms,
+)
 from tenants.keys import KeyNotFoundError, list_keys, mint, revoke_key
-from tenants.tenant import TenantError, create_tenant, find_tenant, list_tenants
+from tenants.retention import Part
+from tenants.tenant import create_tenant, find_tenant, list_tenants
 
 T = TypeVar("T")
 
 DAY_MS = 86_400_000
-EXPECTED = (SettingsError, UpError, TenantError, KeyNotFoundError, StoreUnavailableError)
+EXPECTED = (SettingsError, UpError, TenantError, KeyNotFoundError, PolicyError, StoreUnavailableError)
 
 
 def main() -> None:
@@ -182,6 +196,40 @@ def salt_rotate(scope: str) -> None:
         return await SaltStore(database).rotate(str(parsed), now_ms())
 
     click.echo(_in_database(load(), rotate))
+
+
+@saltway.group("retention")
+def retention_group() -> None:
+    """Say what is kept of a tenant's requests that do not say themselves."""
+
+
+@retention_group.command("set")
+@click.argument("tenant_id", metavar="TENANT")
+@click.option("--priority", type=int, required=True, help="0 to 100; what is not under lease has 35.")
+@click.option("--ttl-seconds", type=int, required=True, help="From the last use of a block; at most seven days.")
+@click.option("--part", type=click.Choice(PARTS), default="conversation", show_default=True, help="What is kept.")
+def retention_set(tenant_id: str, priority: int, ttl_seconds: int, part: Part) -> None:
+    """Keep what TENANT sends; running gateways do within two seconds."""
+    policy = RetentionPolicy(priority, ttl_seconds, part)
+    _in_database(load(), lambda database: PolicyStore(database).put(tenant_id, policy, now_ms()))
+    click.echo(f"What tenant {tenant_id} sends is kept.", err=True)
+
+
+@retention_group.command("show")
+@click.argument("tenant_id", metavar="TENANT")
+def retention_show(tenant_id: str) -> None:
+    """Print the policy of TENANT."""
+    policy = _in_database(load(), lambda database: PolicyStore(database).find(tenant_id))
+    rows = [] if policy is None else [(str(policy.priority), str(policy.ttl_seconds), policy.part)]
+    _table(("PRIORITY", "TTL SECONDS", "PART"), rows)
+
+
+@retention_group.command("clear")
+@click.argument("tenant_id", metavar="TENANT")
+def retention_clear(tenant_id: str) -> None:
+    """Keep nothing of TENANT longer than the rest; running gateways stop within two seconds."""
+    _in_database(load(), lambda database: PolicyStore(database).clear(tenant_id))
+    click.echo(f"Tenant {tenant_id} has no policy.", err=True)
 
 
 @saltway.command("explain")

@@ -147,6 +147,10 @@ class Cluster:
         """None when the worker has left in the meantime."""
         return next((link.client for link in self._links if link.worker_id == worker_id), None)
 
+    def clients(self) -> dict[str, WorkerClient]:
+        """Of the workers that were met and have not left, by id."""
+        return {link.worker_id: link.client for link in self._links if link.worker_id is not None}
+
     def failed(self, worker_id: str) -> None:
         """A request failed there. No more of them until its next good heartbeat."""
         self._fleet.failed(worker_id, self._clock())

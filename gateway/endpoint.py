@@ -18,6 +18,11 @@ class Endpoint:
         await self._respond(scope, send)
 
 
+def delete(path: str, respond: Respond) -> Route:
+    """A route for DELETE."""
+    return Route(path, Endpoint(respond), methods=["DELETE"])
+
+
 def get(path: str, respond: Respond) -> Route:
     """A route for GET and HEAD."""
     return Route(path, Endpoint(respond), methods=["GET"])

@@ -96,8 +96,11 @@ class Metrics:
         )
         self._leases = self._counter(
             "leases",
-            "Leases on conversations that were answered, by who asked (request, openai, tool_wait): taken, failed.",
+            "Leases on conversations that were answered, by who asked (request, openai, policy, tool_wait).",
             "source outcome",
+        )
+        self._ends = self._counter(
+            "session_ends", "Leases of sessions that clients have ended, by whether a worker was told.", "outcome"
         )
         self._ttft = self._histogram("ttft", "From arrival to first token.", TTFT_SECONDS)
         self._overhead = self._histogram("overhead", "The gateway's own time before the headers.", OVERHEAD_SECONDS)
@@ -143,6 +146,11 @@ class Metrics:
     def leased(self, source: str, outcome: Literal["taken", "failed"]) -> None:
         """A conversation was put under a lease, or should have been."""
         self._leases.labels(source, outcome).inc()
+
+    def ended(self, told: int, failed: int) -> None:
+        """A client has ended a session with so many leases."""
+        self._ends.labels("told").inc(told)
+        self._ends.labels("failed").inc(failed)
 
     def _attributed(self, exchange: Exchange, misses: Misses) -> None:
         labels = self._labels.template(exchange.tenant_id, exchange.template)

@@ -2,25 +2,26 @@
 
 import asyncio
 import hashlib
-import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from cacheplane.attribution import Attribution, Origin, Sketch
 from cacheplane.identity import BlockChain, Namespace, Scope, derive_salt, token_words
-from gateway.chat.caching import Retention as AskedRetention
 from gateway.chat.request import ChatRequest, parse_chat
 from gateway.cluster import Cluster
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.exchange import Exchange
 from gateway.grammar import constraint_for
+from gateway.lease import Lease, asked, by_policy, on_the_wire, wants_policy
 from gateway.normalize import normalize
+from gateway.render import Rendered
 from gateway.schemas import SchemaGate
 from gateway.served import ServedModel
+from gateway.tags import tag_of
 from gateway.toolwaits import ToolWaits
-from gateway.worker_wire import Accepted, GenerateRequest, Retention, RetentionRange, Sampling, SpanWire
-from tenants import SaltStore, StoreUnavailableError
+from gateway.worker_wire import Accepted, GenerateRequest, Sampling, SpanWire
+from tenants import PolicyStore, SaltStore, StoreUnavailableError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +34,7 @@ INLINE_BYTES = 32 * 1024
 class Call:
     """Everything that dispatch needs; nothing in it depends on which worker is chosen.
 
+    lease     that is taken when it ends
     session   of the lease that holds this conversation while the tools ran whose results this is; "" where none did
     """
 
@@ -45,6 +47,7 @@ class Call:
     tag: str
     max_tokens: int
     grammar: str | None
+    lease: Lease | None
     session: str
 
     def for_worker(self, request_id: str, deadline_ms: int, accepted: Sequence[Accepted] = ()) -> GenerateRequest:
@@ -62,7 +65,7 @@ class Call:
             grammar=self.grammar,
             deadline_ms=deadline_ms,
             store=self.request.cache.store,
-            retention=_retention(self.request.cache.retention, self.session),
+            retention=on_the_wire(self.lease, self.session),
             accepted=list(accepted),
         )
 
@@ -70,13 +73,6 @@ class Call:
 def _seed_of(request_id: str) -> int:
     """The same at every attempt, so that a worker that goes on for another draws what that one would have drawn."""
     return int.from_bytes(hashlib.blake2b(request_id.encode(), digest_size=8).digest()) >> 1
-
-
-def _retention(asked: AskedRetention | None, session: str) -> Retention | None:
-    """A lease on the whole conversation, as a worker takes it; one on nothing where this turn only ends the last's."""
-    if asked is not None:
-        return Retention([RetentionRange(asked.priority, round(asked.ttl_seconds * 1000))], asked.session or session)
-    return Retention([RetentionRange(0, 0, 0, 0)], session) if session else None
 
 
 def sampling_of(request: ChatRequest, max_tokens: int) -> Sampling:
@@ -105,6 +101,7 @@ class Preparation:
         self,
         cluster: Cluster,
         salts: SaltStore,
+        policies: PolicyStore,
         attribution: Attribution,
         waits: ToolWaits,
         secret: bytes,
@@ -114,6 +111,7 @@ class Preparation:
         self._waits = waits
         self._attribution = attribution
         self._salts = salts
+        self._policies = policies
         self._secret = secret
         self._completion_tokens = completion_tokens
         self._schemas = SchemaGate()
@@ -129,9 +127,11 @@ class Preparation:
         origin = await self._origin(exchange.tenant_id, served, request)
         namespace = self._namespace(origin, served, request.cache.namespace)
         grammar = await self._constraint(request, exchange.tenant_id)
-        tokens, chain, sketch = await _run(len(body), self._identify, request, served, namespace, origin)
+        rendered, chain, sketch = await _run(len(body), self._identify, request, served, namespace, origin)
+        tokens = rendered.tokens
         exchange.prompt_tokens = len(tokens)
         exchange.template = sketch.template
+        session = self._waits.answered(exchange.tenant_id, request.answered_calls)
         return Call(
             request=request,
             served=served,
@@ -139,10 +139,11 @@ class Preparation:
             namespace=namespace,
             chain=chain,
             sketch=sketch,
-            tag=self._tag(exchange.tenant_id),
+            tag=tag_of(self._secret, exchange.tenant_id),
             max_tokens=self._room(request, len(tokens), served.info.context_length),
             grammar=grammar,
-            session=self._waits.answered(exchange.tenant_id, request.answered_calls),
+            lease=await self._lease(exchange, request, session, rendered.system_tokens),
+            session=session,
         )
 
     async def _origin(self, tenant_id: str, served: ServedModel, request: ChatRequest) -> Origin:
@@ -166,16 +167,21 @@ class Preparation:
 
     def _identify(
         self, request: ChatRequest, served: ServedModel, namespace: Namespace, origin: Origin
-    ) -> tuple[list[int], BlockChain, Sketch]:
+    ) -> tuple[Rendered, BlockChain, Sketch]:
         rendered = served.renderer.render(request.messages, request.tools, partition=origin.tenant)
         block_size = served.info.block_size
         words = token_words(rendered.tokens)
         sketch = self._attribution.sketch(origin, words, block_size, rendered.segments)
-        return rendered.tokens, BlockChain.of(words, namespace, block_size), sketch
+        return rendered, BlockChain.of(words, namespace, block_size), sketch
 
-    def _tag(self, tenant_id: str) -> str:
-        """An opaque name for the tenant: workers share their slots by it and learn nothing else."""
-        return hmac.digest(self._secret, b"saltway.tag.v1" + tenant_id.encode(), hashlib.sha256)[:8].hex()
+    async def _lease(self, exchange: Exchange, request: ChatRequest, session: str, system_tokens: int) -> Lease | None:
+        """What the client asks for; where it says nothing, what the operator has set."""
+        if not wants_policy(request.cache):
+            return asked(request.cache, session)
+        policy = await self._policies.current(exchange.tenant_id)
+        if policy is None:
+            return None
+        return by_policy(policy, session or exchange.id, system_tokens, exchange.template)
 
     def _room(self, request: ChatRequest, prompt_tokens: int, context_length: int) -> int:
         """Completion tokens: what was asked or the default, clipped to what the context has left."""

@@ -36,6 +36,11 @@ class Reply:
         await self._start(status, [*headers, (b"content-type", content_type), (b"content-length", b"%d" % len(body))])
         await self._write(body, more=False)
 
+    async def nothing(self) -> None:
+        """204: done, and nothing to say."""
+        await self._start(204, [])
+        await self._write(b"", more=False)
+
     async def open_events(self, headers: Headers) -> None:
         """Begin a stream of server-sent events."""
         fixed = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]

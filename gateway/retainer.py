@@ -6,7 +6,10 @@ from types import TracebackType
 from typing import Literal, Self
 
 from gateway.exchange import Exchange
+from gateway.lease import Lease
+from gateway.leasedsessions import LeasedSessions, Place
 from gateway.prepare import Call
+from gateway.tools.hermes import CallStart
 from gateway.toolwaits import ToolWaits
 from gateway.worker_wire import RetainRequest, Retention, RetentionRange, SpanWire
 from gateway.workers import WorkerClient, WorkerFailedError, WorkerRefusedError
@@ -14,6 +17,7 @@ from gateway.workers import WorkerClient, WorkerFailedError, WorkerRefusedError
 MAX_IN_FLIGHT = 256
 OK = 200
 TOOL_WAIT = "tool_wait"
+POLICY = "policy"
 
 
 class Retainer:
@@ -23,6 +27,7 @@ class Retainer:
     no answer. Whoever says itself how long to keep a conversation gets that and no more.
 
     worker     -> a client of the worker with this id, None when it has left
+    sessions   told where each has a lease
     count      source and outcome of each lease
     priority   of the lease; 0 takes none
     """
@@ -31,11 +36,13 @@ class Retainer:
         self,
         worker: Callable[[str], WorkerClient | None],
         waits: ToolWaits,
+        sessions: LeasedSessions,
         count: Callable[[str, Literal["taken", "failed"]], None],
         priority: int,
     ) -> None:
         self._worker = worker
         self._waits = waits
+        self._sessions = sessions
         self._count = count
         self._priority = priority
         self._asking: set[asyncio.Task[None]] = set()
@@ -52,28 +59,37 @@ class Retainer:
 
     def turn_ended(self, call: Call, exchange: Exchange) -> None:
         """Returns at once. Of a turn that was not answered whole nothing is kept."""
-        cache = call.request.cache
+        lease = call.lease
         if exchange.status != OK:
             return
-        if cache.retention is not None:
-            self._count(cache.retention.source, "taken")
-        if self._priority == 0 or not cache.store:
+        if lease is not None:
+            self._taken(lease, exchange)
+        if self._priority == 0 or not call.request.cache.store:
             return
         for index, (calls, reply) in enumerate(zip(exchange.calls, exchange.replies, strict=True)):
-            if calls and cache.retention is not None:
+            if calls and lease is not None and lease.source != POLICY:
                 self._waits.made(exchange.tenant_id, calls, "")
             elif calls:
-                session = _session(call, exchange, index)
-                seconds = self._waits.made(exchange.tenant_id, calls, session)
-                self._ask(exchange.worker_id, self._lease(call, reply, seconds, session))
+                self._wait(call, exchange, calls, reply, _session(call, exchange, index))
 
-    def _lease(self, call: Call, reply: list[int], seconds: float, session: str) -> RetainRequest:
-        return RetainRequest(
+    def _taken(self, lease: Lease, exchange: Exchange) -> None:
+        self._count(lease.source, "taken")
+        if lease.session and lease.tokens is None:
+            self._sessions.leased(exchange.tenant_id, lease.session, Place(exchange.worker_id, lease.session))
+
+    def _wait(self, call: Call, exchange: Exchange, calls: list[CallStart], reply: list[int], session: str) -> None:
+        """A policy's lease on the conversation stays beside that of the wait, which is short: of both the highest
+        counts."""
+        seconds = self._waits.made(exchange.tenant_id, calls, session)
+        place = Place(exchange.worker_id, session if call.lease is None else f"{session}.wait")
+        self._sessions.leased(exchange.tenant_id, session, place)
+        request = RetainRequest(
             tokens=call.tokens + reply,
             spans=[SpanWire(0, call.namespace.hex)],
-            retention=Retention([RetentionRange(self._priority, round(seconds * 1000))], session),
+            retention=Retention([RetentionRange(self._priority, round(seconds * 1000))], place.session),
             tag=call.tag,
         )
+        self._ask(exchange.worker_id, request)
 
     def _ask(self, worker_id: str, request: RetainRequest) -> None:
         if len(self._asking) >= MAX_IN_FLIGHT:

@@ -7,11 +7,10 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
+from gateway.bounded import keep_newest
 from gateway.tools.hermes import CallStart
 
-T = TypeVar("T")
 MAX_TENANTS = 256  # whoever made no call for longest goes
 MAX_CALLS = 1000  # of a tenant; the oldest goes
 MAX_TOOLS = 100  # of a tenant; the one that was not waited for for longest goes
@@ -72,7 +71,7 @@ class _Tenant:
         slowest = max(expected.values())
         for tool in (tool for tool, seconds in expected.items() if seconds == slowest):
             self.waits.setdefault(tool, WaitEstimate()).learn(waited)
-            _keep(self.waits, tool, MAX_TOOLS)
+            keep_newest(self.waits, tool, MAX_TOOLS)
 
 
 class ToolWaits:
@@ -89,11 +88,11 @@ class ToolWaits:
     def made(self, tenant_id: str, calls: Sequence[CallStart], session: str) -> float:
         """A turn has ended in these calls. Returns the seconds within which their results are expected."""
         tenant = self._tenants.setdefault(tenant_id, _Tenant())
-        _keep(self._tenants, tenant_id, MAX_TENANTS)
+        keep_newest(self._tenants, tenant_id, MAX_TENANTS)
         turn = _Turn(frozenset(call.name for call in calls), session, self._clock())
         for call in calls:
             tenant.turns[call.id] = turn
-            _keep(tenant.turns, call.id, MAX_CALLS)
+            keep_newest(tenant.turns, call.id, MAX_CALLS)
         return max(tenant.wait_for(tool) for tool in turn.tools)
 
     def answered(self, tenant_id: str, call_ids: Iterable[str]) -> str:
@@ -109,9 +108,3 @@ class ToolWaits:
             turn.answered = True
             tenant.learn(turn.tools, self._clock() - turn.ended)
         return turn.session
-
-
-def _keep(entries: OrderedDict[str, T], newest: str, limit: int) -> None:
-    entries.move_to_end(newest)
-    if len(entries) > limit:
-        entries.popitem(last=False)

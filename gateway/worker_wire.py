@@ -82,6 +82,15 @@ class RetainRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     tag: str
 
 
+class ReleaseRequest(msgspec.Struct, omit_defaults=True):
+    """The leases of this session end, and what is held of these tokens goes first."""
+
+    tag: str
+    session: str = ""
+    tokens: list[int] = []
+    spans: list[SpanWire] = []
+
+
 class ModelInfo(msgspec.Struct, kw_only=True):
     """What a worker serves, with all that is needed to render for it. `tokenizer` is the text of a tokenizer.json."""
 

@@ -15,7 +15,7 @@ import msgspec
 
 from cacheplane.wire import Snapshot, decode_snapshot
 from gateway.frames import Frame
-from gateway.worker_wire import GenerateRequest, Load, ModelInfo, RetainRequest
+from gateway.worker_wire import GenerateRequest, Load, ModelInfo, ReleaseRequest, RetainRequest
 
 CONNECT_SECONDS = 2.0
 CONTROL_SECONDS = 3.0
@@ -156,9 +156,17 @@ class WorkerClient:
 
     async def retain(self, request: RetainRequest) -> None:
         """Raises WorkerFailedError or WorkerRefusedError."""
+        await self._tell("/retain", msgspec.json.encode(request))
+
+    async def release(self, request: ReleaseRequest) -> None:
+        """Raises WorkerFailedError or WorkerRefusedError."""
+        await self._tell("/release", msgspec.json.encode(request))
+
+    async def _tell(self, path: str, body: bytes) -> None:
+        """A request whose answer says no more than that it was done."""
         try:
             async with asyncio.timeout(CONTROL_SECONDS):
-                async with await self._post("/retain", msgspec.json.encode(request)) as response:
+                async with await self._post(path, body) as response:
                     if response.status != 200:
                         raise await _failure(response)
                     await _bounded(response, CONTROL_BYTES)

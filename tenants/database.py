@@ -1,8 +1,8 @@
 """One door to the durable store: SQLite in a file, or PostgreSQL."""
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,6 +36,17 @@ def now_ms() -> int:
 def is_away(error: BaseException) -> bool:
     """Whether trying the same statement again later can succeed."""
     return isinstance(error, AWAY) or (isinstance(error, DBAPIError) and error.connection_invalidated)
+
+
+@contextmanager
+def unavailable_when_away() -> Iterator[None]:
+    """StoreUnavailableError for whatever says that the store is away."""
+    try:
+        yield
+    except Exception as error:
+        if not is_away(error):
+            raise
+        raise StoreUnavailableError("The database cannot be reached.") from error
 
 
 class Database:

@@ -65,6 +65,23 @@ class SaltEpoch(Base):
     rotated_at: Mapped[int] = mapped_column(BigInteger)
 
 
+class RetentionRow(Base):
+    """What of a tenant's requests is kept, and how long. A tenant without a row has no policy."""
+
+    __tablename__ = "retention_policies"
+    __table_args__ = (
+        CheckConstraint("priority BETWEEN 0 AND 100", name="priority"),
+        CheckConstraint("ttl_seconds BETWEEN 1 AND 604800", name="ttl"),
+        CheckConstraint("part IN ('system', 'conversation')", name="part"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    priority: Mapped[int]
+    ttl_seconds: Mapped[int]
+    part: Mapped[str]
+    changed_at: Mapped[int] = mapped_column(BigInteger)
+
+
 class LedgerRow(Base):
     """One request, as it was served. Token counts are of this request; times are milliseconds.
 

@@ -158,7 +158,9 @@ class WorkerApp:
 
     async def _release(self, receive: Receive, send: Send) -> None:
         request = _decode(await _body(receive), ReleaseRequest)
-        spans = _spans(request.spans, self._service.info.block_size)
+        if not request.tokens and not request.session:
+            raise WorkerError(400, "bad_request", "neither tokens nor a session is named")
+        spans = _spans(request.spans, self._service.info.block_size) if request.tokens else []
         blocks = await asyncio.wrap_future(self._engine.call(lambda: self._engine.release(request, spans)))
         await _reply(send, msgspec.json.encode({"released_blocks": blocks}))
 
@@ -248,7 +250,7 @@ def _too_complex() -> WorkerError:
 def _spans(spans: list[SpanWire], block_size: int) -> list[Span]:
     """Checked spans: the first at 0, ascending, on block boundaries. A request without a namespace is refused here."""
     starts = [span.start for span in spans]
-    if starts[0] != 0 or any(start % block_size for start in starts) or starts != sorted(set(starts)):
+    if starts[:1] != [0] or any(start % block_size for start in starts) or starts != sorted(set(starts)):
         raise WorkerError(400, "bad_request", "spans start at 0 and ascend on block boundaries", "spans")
     try:
         return [Span(span.start, Namespace.from_hex(span.namespace)) for span in spans]

@@ -113,10 +113,14 @@ class AbortRequest(msgspec.Struct, frozen=True):
 
 
 class ReleaseRequest(msgspec.Struct, frozen=True):
-    """POST /release: the owner of this prefix will not come back to it. session: whose lease ends, if it has one."""
+    """POST /release: the owner will not come back to this prefix, to this session, or to both.
 
-    tokens: _Tokens
-    spans: _Spans
+    tokens    of the prefix, which goes first from now on; with spans, or without for none
+    session   whose lease ends
+    """
+
+    tokens: Annotated[list[_TokenId], Meta(max_length=1 << 21)] = []
+    spans: Annotated[list[SpanWire], Meta(max_length=64)] = []
     tag: Annotated[str, Meta(max_length=128)] = ""
     session: Annotated[str, Meta(max_length=256)] = ""
 

@@ -34,11 +34,17 @@ class Retention(msgspec.Struct, frozen=True):
 
 
 class CacheOptions(msgspec.Struct, frozen=True):
-    """namespace: the client's own division of its tenant's cache, "" is none; store False leaves no block behind."""
+    """What to make of the blocks of this conversation.
+
+    namespace   the client's own division of its tenant's cache, "" is none
+    store       False leaves no block behind
+    explicit    only what the client's own breakpoints mark is to be kept
+    """
 
     namespace: str = ""
     store: bool = True
     retention: Retention | None = None
+    explicit: bool = False
 
 
 def parse_cache(body: wire.Body) -> CacheOptions:
@@ -53,6 +59,7 @@ def parse_cache(body: wire.Body) -> CacheOptions:
         namespace=short(extension.namespace or "", "saltway.namespace"),
         store=store,
         retention=_retention(extension.retention) if extension.retention else openai if store else None,
+        explicit=body.prompt_cache_options is not None and body.prompt_cache_options.mode == "explicit",
     )
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import msgspec
 
-from cacheplane.attribution import Segment
+from cacheplane.attribution import Part, Segment
 from gateway.chat.messages import EMPTY_PARAMETERS, Message, Tool, ToolCall
 from gateway.errors import BadRequestError
 from gateway.render.masking import Mask
@@ -37,6 +37,12 @@ class Rendered:
 
     tokens: list[int]
     segments: tuple[Segment, ...] = ()
+
+    @property
+    def system_tokens(self) -> int:
+        """Of the system prompt and the tools, with the template's own words around them: all before the history."""
+        leading = takewhile(lambda segment: segment.part is not Part.HISTORY, self.segments)
+        return max((segment.start + segment.tokens for segment in leading), default=0)
 
 
 class Renderer:

@@ -52,11 +52,17 @@ class Workers:
 
     def granted(self) -> float:
         """Blocks that were put under a lease so far, on all workers."""
+        return self._sum("saltway_worker_leases_total{", 'outcome="granted"')
+
+    def leased(self) -> float:
+        """Blocks that are under a lease now, on all workers and tiers."""
+        return self._sum("saltway_worker_leased_blocks{")
+
+    def _sum(self, series: str, label: str = "") -> float:
+        """Of a series in the metrics of all workers, where it has this label."""
         texts = [client.get("/metrics").raise_for_status().text for client in self._clients.values()]
-        lines = [
-            line for text in texts for line in text.splitlines() if line.startswith("saltway_worker_leases_total{")
-        ]
-        return sum(float(line.rpartition(" ")[2]) for line in lines if 'outcome="granted"' in line)
+        lines = [line for text in texts for line in text.splitlines() if line.startswith(series)]
+        return sum(float(line.rpartition(" ")[2]) for line in lines if label in line)
 
     def idle(self) -> bool:
         loads = [self.load(worker) for worker in self.names]

@@ -34,7 +34,7 @@ from cacheplane.wire import (
     encode_replay,
     encode_snapshot,
 )
-from gateway.worker_wire import GenerateRequest, Load, ModelInfo, RetainRequest
+from gateway.worker_wire import GenerateRequest, Load, ModelInfo, ReleaseRequest, RetainRequest
 from tests.gateway import tiny_model
 
 TOKEN = "worker-token-for-tests"
@@ -85,7 +85,8 @@ class ScriptedWorker:
         self.default = Script()
         self.requests: list[GenerateRequest] = []
         self.retained: list[RetainRequest] = []
-        self.retain_refusal: int | None = None  # a status
+        self.released: list[ReleaseRequest] = []
+        self.lease_refusal: int | None = None  # a status
         self.disconnected: list[str] = []
         self.disconnect_seen = asyncio.Event()
         self.state = "ready"
@@ -152,6 +153,7 @@ class ScriptedWorker:
         app.router.add_get("/kv/snapshot", self._snapshot)
         app.router.add_post("/generate", self._generate)
         app.router.add_post("/retain", self._retain)
+        app.router.add_post("/release", self._release)
         return app
 
     @web.middleware
@@ -226,9 +228,16 @@ class ScriptedWorker:
 
     async def _retain(self, http: web.Request) -> web.Response:
         self.retained.append(msgspec.json.decode(await http.read(), type=RetainRequest))
-        if self.retain_refusal is not None:
-            return _refusal(self.retain_refusal, "scripted", None)
-        return web.Response(body=b'{"retained_blocks": 0}', content_type="application/json")
+        return self._leased(b'{"retained_blocks": 0}')
+
+    async def _release(self, http: web.Request) -> web.Response:
+        self.released.append(msgspec.json.decode(await http.read(), type=ReleaseRequest))
+        return self._leased(b'{"released_blocks": 0}')
+
+    def _leased(self, body: bytes) -> web.Response:
+        if self.lease_refusal is not None:
+            return _refusal(self.lease_refusal, "scripted", None)
+        return web.Response(body=body, content_type="application/json")
 
     async def _play(
         self, http: web.Request, response: web.StreamResponse, request: GenerateRequest, script: Script

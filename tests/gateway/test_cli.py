@@ -84,6 +84,32 @@ def test_rotating_a_salt_prints_its_epoch(terminal: Terminal) -> None:
     assert asyncio.run(epoch()) == 2
 
 
+def test_what_a_tenant_sends_is_kept_until_it_is_not(terminal: Terminal) -> None:
+    terminal.output("tenant", "create", "acme")
+    assert terminal.output("retention", "show", "acme") == "PRIORITY  TTL SECONDS  PART\n"
+    terminal.output("retention", "set", "acme", "--priority", "60", "--ttl-seconds", "3600", "--part", "system")
+    assert re.search(r"^60 +3600 +system\n", terminal.output("retention", "show", "acme"), re.MULTILINE)
+    terminal.output("retention", "clear", "acme")
+    assert "3600" not in terminal.output("retention", "show", "acme")
+
+
+@pytest.mark.parametrize(
+    ("tenant", "priority", "seconds", "complaint"),
+    [
+        ("acme", "101", "60", "priority: Must be between 0 and 100."),
+        ("acme", "50", "0", "ttl_seconds: Must be between 1 and 604800."),
+        ("initech", "50", "60", "There is no tenant initech"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_in_one_sentence(
+    terminal: Terminal, tenant: str, priority: str, seconds: str, complaint: str
+) -> None:
+    terminal.output("tenant", "create", "acme")
+    code, out, err = terminal.run("retention", "set", tenant, "--priority", priority, "--ttl-seconds", seconds)
+    assert (code, out) == (1, "")
+    assert complaint in err
+
+
 EXPLANATION = (
     '{"placed":{"worker":"w0","mode":"events","reason":"prefix","cost_ms":{"queue":1.5,"total":1.5},'
     '"runner_up":null,"runner_up_cost_ms":null},'
@@ -181,5 +207,5 @@ def test_the_description_is_printed_or_written(terminal: Terminal, tmp_path: Pat
 
 def test_it_runs_as_a_module(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-m", "gateway", "--help"], capture_output=True, text=True, check=True)
-    for command in ("config", "explain", "key", "salt", "serve", "tenant", "up"):
+    for command in ("config", "explain", "key", "retention", "salt", "serve", "tenant", "up"):
         assert re.search(rf"^  {command} ", ran.stdout, re.MULTILINE)

@@ -24,6 +24,19 @@ async def test_a_whole_reply_has_a_length_and_is_complete() -> None:
     assert (body["body"], body["more_body"]) == (b"short", False)
 
 
+async def test_a_reply_with_nothing_to_say_has_no_body_and_no_length() -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    reply = Reply(send)
+    await reply.nothing()
+    assert reply.completed
+    start, body = sent
+    assert (start["status"], start["headers"], body["body"]) == (204, [], b"")
+
+
 async def test_an_event_stream_is_complete_when_it_is_closed() -> None:
     sent: list[Message] = []
 

@@ -158,10 +158,10 @@ async def test_a_client_sees_nothing_of_a_lease_that_fails() -> None:
         worker = stack.workers[0]
         worker.default = Script([WEIGH])
         for count, status in enumerate((400, 404, 503), 1):
-            worker.retain_refusal = status
+            worker.lease_refusal = status
             conversation = await ask(stack)
             assert conversation[-1]["role"] == "tool"
             await leases(stack, count, outcome="failed")
-        worker.retain_refusal = None
+        worker.lease_refusal = None
         await ask(stack, conversation)
         await leases(stack, 1)

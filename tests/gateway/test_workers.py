@@ -9,7 +9,15 @@ from aiohttp import web
 
 from gateway import frames, worker_wire, workers
 from gateway.frames import DeltaFrame, EndFrame, FinishFrame, Frame, StartFrame
-from gateway.worker_wire import GenerateRequest, RetainRequest, Retention, RetentionRange, Sampling, SpanWire
+from gateway.worker_wire import (
+    GenerateRequest,
+    ReleaseRequest,
+    RetainRequest,
+    Retention,
+    RetentionRange,
+    Sampling,
+    SpanWire,
+)
 from gateway.workers import WorkerClient, WorkerFailedError, WorkerRefusedError, WorkerSession
 from tests.gateway.scripted_worker import TOKEN, Script, ScriptedWorker
 from tests.gateway.stack import free_port
@@ -153,7 +161,7 @@ async def test_a_reply_beyond_its_bound_is_not_read_on(monkeypatch: pytest.Monke
             await session.client(worker.url).model()
 
 
-async def test_a_lease_is_asked_for_and_a_refusal_is_told() -> None:
+async def test_leases_are_asked_for_and_ended_and_a_refusal_is_told() -> None:
     asked = RetainRequest(
         tokens=[1, 2], spans=REQUEST.spans, tag="t", retention=Retention([RetentionRange(70, 5000)], "agent")
     )
@@ -161,10 +169,14 @@ async def test_a_lease_is_asked_for_and_a_refusal_is_told() -> None:
         client = session.client(worker.url)
         await client.retain(asked)
         assert worker.retained == [asked]
+        await client.release(ReleaseRequest("t", "agent"))
+        assert worker.released == [ReleaseRequest("t", "agent")]
         for status, kind in ((404, WorkerFailedError), (503, WorkerFailedError), (400, WorkerRefusedError)):
-            worker.retain_refusal = status
+            worker.lease_refusal = status
             with pytest.raises(kind):
                 await client.retain(asked)
+            with pytest.raises(kind):
+                await client.release(ReleaseRequest("t"))
         await worker.kill()
         with pytest.raises(WorkerFailedError, match="unreachable"):
             await client.retain(asked)
@@ -189,7 +201,8 @@ def test_what_a_worker_says_of_itself_is_declared_alike(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["SpanWire", "Sampling", "Retention", "RetentionRange", "GenerateRequest", "RetainRequest"]
+    "kind",
+    ["SpanWire", "Sampling", "Retention", "RetentionRange", "GenerateRequest", "RetainRequest", "ReleaseRequest"],
 )
 def test_what_a_worker_is_asked_is_declared_alike(kind: str) -> None:
     ours, theirs = getattr(worker_wire, kind), getattr(wire, kind)

@@ -217,6 +217,18 @@ async def test_release_answers_how_many_blocks_it_found(client: Client) -> None:
     assert answer.error == (400, "bad_request", "spans")
 
 
+async def test_a_session_is_released_without_its_prefix_and_nothing_at_all_is_not(client: Client) -> None:
+    spans = [{"start": 0, "namespace": "7e" * 32}]
+    lease = {"ranges": [{"priority": 70, "ttl_ms": 60_000}], "session": "agent"}
+    await client.generate(spans=spans, tag="ending", retention=lease)
+    leased = b'saltway_worker_leased_blocks{tag="ending",tier="device"} '
+    assert leased + b"3.0" in (await client.get("/metrics")).body
+    assert (await client.post("/release", {"tag": "ending", "session": "agent"})).json == {"released_blocks": 0}
+    assert leased + b"0.0" in (await client.get("/metrics")).body
+    assert (await client.post("/release", {"tag": "ending"})).error == (400, "bad_request", None)
+    assert (await client.post("/release", {"tokens": PROMPT, "spans": []})).error == (400, "bad_request", "spans")
+
+
 async def test_retain_answers_how_many_blocks_it_found(client: Client) -> None:
     spans = [{"start": 0, "namespace": "6f" * 32}]
     lease = {"ranges": [{"priority": 70, "ttl_ms": 1000}], "session": "agent"}

@@ -191,7 +191,8 @@ class KVMemory:
         self.tiers.let_go(holding.node)
 
     def release(self, tag: str, session: str, tokens: Tokens, spans: Sequence[Span]) -> int:
-        """The owner will not come back to this prefix: its leases end, and its blocks go first. Returns how many."""
+        """The owner will not come back to this session, nor to this prefix: its leases end, and the prefix's blocks go
+        first. Returns how many these are."""
         if session:
             self.leases.drop_session(tag, session)
         path = self.reuse.path(tokens, spans, len(tokens) // self.block_size)

@@ -49,6 +49,13 @@ def test_the_declared_template_in_its_parts() -> None:
     assert texts[7] == "<|im_start|>user\n<tool_response>\n42\n</tool_response><|im_end|>\n"
 
 
+def test_the_system_prompt_ends_where_the_history_begins() -> None:
+    said = (SYSTEM, Message("user", "Weigh it."))
+    for rendered in (RENDERER.render(said), RENDERER.render(said, (WEIGH, PRICE)), RENDERER.render(said[1:])):
+        text = b"".join(map(RENDERER.token_bytes, rendered.tokens[rendered.system_tokens :])).decode()
+        assert text == "<|im_start|>user\nWeigh it.<|im_end|>\n<|im_start|>assistant\n"
+
+
 def test_a_tool_is_compared_without_what_stands_between_tools() -> None:
     first = RENDERER.render((SYSTEM, Message("user", "hi")), (WEIGH, PRICE)).segments
     other = RENDERER.render((SYSTEM, Message("user", "hi")), (PRICE, WEIGH)).segments
