@@ -25,15 +25,19 @@ _MAY_BE_BACK: Final = (*_MAY_BE_CHOSEN, WorkerState.SUSPECT, WorkerState.TRIPPED
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Workers that may be given a request, in order of id.
+    """Workers that may be given a request, in order of id; one with several ranks stands there once for each.
 
+    ranks    which of its worker's it is
+    names    under which each holds blocks
     rows     of the gauges
-    places   by id, the position in this line
-    seeds    uint64 of each id, from which ties are broken
+    places   by name, the position in this line
+    seeds    uint64 of each name, from which ties are broken
     until    seconds; from then on silence may have changed somebody's state
     """
 
     workers: tuple[Worker, ...]
+    ranks: tuple[int, ...]
+    names: tuple[str, ...]
     rows: Rows
     places: dict[str, int]
     seeds: NDArray[np.uint64]
@@ -41,12 +45,15 @@ class Line:
 
     @classmethod
     def of(cls, workers: Iterable[Worker], until: float) -> "Line":
-        members = tuple(sorted(workers, key=lambda worker: worker.id))
+        members = sorted(workers, key=lambda worker: worker.id)
+        names = tuple(name for worker in members for name in worker.holders)
         return cls(
-            members,
-            np.array([worker.row for worker in members], np.intp),
-            {worker.id: place for place, worker in enumerate(members)},
-            np.array([xxhash.xxh3_64_intdigest(worker.id.encode()) for worker in members], np.uint64),
+            tuple(worker for worker in members for _ in range(worker.ranks)),
+            tuple(rank for worker in members for rank in range(worker.ranks)),
+            names,
+            np.array([row for worker in members for row in worker.rows], np.intp),
+            {name: place for place, name in enumerate(names)},
+            np.array([xxhash.xxh3_64_intdigest(name.encode()) for name in names], np.uint64),
             until,
         )
 
@@ -80,7 +87,7 @@ class Fleet:
     def join(self, worker: Worker) -> None:
         """A worker to know about; joining again (another address, another model) starts it afresh."""
         self.leave(worker.id)
-        worker.row = self._gauges.take()
+        worker.rows = tuple(self._gauges.take() for _ in range(worker.ranks))
         self._workers[worker.id] = worker
         self._models[worker.model].workers[worker.id] = worker
         self._changed(worker)
@@ -89,7 +96,8 @@ class Fleet:
         if (worker := self._workers.pop(worker_id, None)) is not None:
             del self._models[worker.model].workers[worker_id]
             self._models[worker.model].line = None
-            self._gauges.give_back(worker.row)
+            for row in worker.rows:
+                self._gauges.give_back(row)
 
     def get(self, worker_id: str) -> Worker | None:
         """The worker as last settled; `ready` and `workers` bring states up to date."""
@@ -138,8 +146,9 @@ class Fleet:
         return known.line
 
     def ready(self, model: str, now: float) -> list[Worker]:
-        """The same as a list, in order of id."""
-        return list(self.line(model, now).workers)
+        """The same, each once."""
+        line = self.line(model, now)
+        return [worker for worker, rank in zip(line.workers, line.ranks, strict=True) if rank == 0]
 
     def workers(self, now: float) -> list[Worker]:
         """All workers with their states as of now, in order of id."""
@@ -148,21 +157,21 @@ class Fleet:
         return sorted(self._workers.values(), key=lambda worker: worker.id)
 
     def gauges(self, line: Line) -> Floats:
-        """float64[len(Gauge), workers of the line], a copy."""
+        """float64[len(Gauge), places of the line], a copy."""
         return self._gauges.table[:, line.rows]
 
     def queued_tokens(self, worker_id: str, now: float) -> float:
-        """Prompt tokens before a new request on one worker."""
-        row = self._workers[worker_id].row
-        return float(queued_tokens(self._gauges.table[:, row : row + 1], now)[0])
+        """Prompt tokens that a worker has before it, on all of its ranks."""
+        rows = list(self._workers[worker_id].rows)
+        return float(queued_tokens(self._gauges.table[:, rows], now).sum())
 
-    def charge(self, worker_id: str, decision: int, prompt_tokens: int, tokens: int, now: float) -> None:
+    def charge(self, worker_id: str, decision: int, prompt_tokens: int, tokens: int, now: float, rank: int = 0) -> None:
         """Count a decision at once; a burst would otherwise all see the same idle worker.
 
         prompt_tokens, tokens   of the whole prompt, and of it those that have to be computed
         """
         if (worker := self._workers.get(worker_id)) is not None:
-            worker.charge(decision, prompt_tokens, tokens, now)
+            worker.charge(decision, prompt_tokens, tokens, now, rank)
             self._after(worker)
 
     def prefilled(self, worker_id: str, decision: int, now: float) -> None:
@@ -188,7 +197,8 @@ class Fleet:
         self._mirror(worker)
 
     def _mirror(self, worker: Worker) -> None:
-        self._gauges.table[:, worker.row] = worker.gauges()
+        for rank, row in enumerate(worker.rows):
+            self._gauges.table[:, row] = worker.gauges(rank)
 
     def _settle(self, known: _Model, now: float) -> Line:
         members = known.workers.values()

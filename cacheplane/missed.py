@@ -47,7 +47,7 @@ class Missed:
     def along(self, line: Line) -> Floats:
         """Milliseconds of each worker of a line."""
         if line is not self._line:
-            self._along = np.array([self._row(worker.id) for worker in line.workers], np.intp)
+            self._along = np.array([self._row(name) for name in line.names], np.intp)
             self._line = line
         return self._work[self._along] * math.exp(-self._age)
 

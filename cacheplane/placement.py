@@ -18,6 +18,7 @@ from cacheplane.identity import BlockChain
 from cacheplane.index import PrefixIndex
 from cacheplane.missed import Missed
 from cacheplane.parity import Parity
+from cacheplane.ranks import holders
 from cacheplane.reach import Prompt, Reach, reach
 from cacheplane.siblings import Siblings
 from cacheplane.strategy import Strategy, StrategyName
@@ -45,13 +46,16 @@ class Decision:
                        past decisions); "load-only": nothing is known of its cache, or it may not be believed
     predicted_tokens   blocks thought to be on the worker, never more than it can reuse of this prompt
     available_tokens   the same on the worker of the fleet that has most
-    runner_up          (worker id, cost) of the second best, None when there was no choice
+    rank               of the worker, which holds and queues for itself; None where it has one. Whoever sends the
+                       request names it there: vLLM and SGLang read the header `X-data-parallel-rank`
+    runner_up          (name, cost) of the second best, None when there was no choice
     reason             "only-worker", "prefix" (holds more than the runner-up), "sibling" (of a decision just
                        made), "holder-busy" (another holds more and costs more), "load", "tie", "turn" (round robin)
     """
 
     id: int
     worker: Worker
+    rank: int | None
     chain: BlockChain
     mode: Mode
     predicted_tokens: int
@@ -59,6 +63,11 @@ class Decision:
     cost: Cost
     runner_up: tuple[str, Cost] | None
     reason: Reason
+
+    @property
+    def holder(self) -> str:
+        """Its name among the holders of blocks."""
+        return self.worker.holders[self.rank or 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +114,9 @@ class Placement:
         decision = self._decision(field, prompt)
         worker = decision.worker
         expected = int(field.costs.expected[field.order[0]])
-        self._fleet.charge(worker.id, decision.id, prompt_tokens, prompt_tokens - expected, now)
-        self._siblings.remember(decision.id, worker.id, chain.hashes, now)
-        self._missed[model].add(worker.id, decision.cost.prefill_ms, len(field.line.workers))
+        self._fleet.charge(worker.id, decision.id, prompt_tokens, prompt_tokens - expected, now, decision.rank or 0)
+        self._siblings.remember(decision.id, decision.holder, chain.hashes, now)
+        self._missed[model].add(decision.holder, decision.cost.prefill_ms, len(field.line.names))
         self.tally.note(worker.id, decision.mode)
         return decision
 
@@ -115,11 +124,11 @@ class Placement:
         """The prompt is computed; it weighs on the worker's queue no more."""
         now, worker = self._clock(), decision.worker
         self._fleet.prefilled(worker.id, decision.id, now)
-        if self._index.synced(worker.id):
-            self._guesses.drop(worker.id)
+        if self._index.synced(decision.holder):
+            self._guesses.drop(decision.holder)
         else:
-            capacity = worker.report.total_blocks if worker.report else 0
-            self._guesses.computed(worker.id, decision.chain, capacity, now)
+            capacity = worker.report.total_blocks // worker.ranks if worker.report else 0
+            self._guesses.computed(decision.holder, decision.chain, capacity, now)
 
     def finished(self, decision: Decision, delivered_tokens: int | None) -> None:
         """The request ended. `delivered_tokens` is the worker's own count of reuse, None if it never told."""
@@ -129,13 +138,14 @@ class Placement:
         else:
             self.parity.note(decision.worker.id, decision.predicted_tokens, delivered_tokens)
 
-    def forget(self, worker_id: str) -> None:
-        """The worker left for good."""
+    def forget(self, worker_id: str, ranks: int = 1) -> None:
+        """The worker left for good, with all of its ranks."""
         self.parity.forget(worker_id)
         self.tally.forget(worker_id)
-        self._guesses.drop(worker_id)
-        for missed in self._missed.values():
-            missed.forget(worker_id)
+        for name in holders(worker_id, ranks):
+            self._guesses.drop(name)
+            for missed in self._missed.values():
+                missed.forget(name)
 
     def _field(self, model: str, prompt: Prompt, exclude: Collection[str], now: float) -> _Field:
         line = self._fleet.line(model, now)
@@ -154,30 +164,32 @@ class Placement:
         """What may weigh in the choice: nothing of caches for some strategies, nothing of suspended workers."""
         if not self._strategy.knows_caches:
             return known.nothing()
-        suspended = [line.places[name] for name in self.parity.suspended if name in line.places]
+        suspended = [at for at, worker in enumerate(line.workers) if worker.id in self.parity.suspended]
         return known.without(suspended) if suspended else known
 
     def _decision(self, field: _Field, prompt: Prompt) -> Decision:
         best, *others = field.order
-        workers, predicted = field.line.workers, field.reach.predicted
+        line, predicted = field.line, field.reach.predicted
+        worker = line.workers[best]
         return Decision(
             id=next(self._ids),
-            worker=workers[best],
+            worker=worker,
+            rank=line.ranks[best] if worker.ranks > 1 else None,
             chain=prompt.chain,
-            mode=self._mode(workers[best].id, bool(field.costs.expected[best])),
+            mode=self._mode(worker.id, line.names[best], bool(field.costs.expected[best])),
             predicted_tokens=int(predicted[best]),
             available_tokens=int(predicted.max()),
             cost=field.costs.of(best),
-            runner_up=(workers[others[0]].id, field.costs.of(others[0])) if others else None,
+            runner_up=(line.names[others[0]], field.costs.of(others[0])) if others else None,
             reason=self._reason(field),
         )
 
-    def _mode(self, worker_id: str, expects: bool) -> Mode:
+    def _mode(self, worker_id: str, name: str, expects: bool) -> Mode:
         if not self._strategy.knows_caches or worker_id in self.parity.suspended:
             return "load-only"
-        if self._index.synced(worker_id):
+        if self._index.synced(name):
             return "events"
-        return "approximate" if expects or worker_id in self._guesses else "load-only"
+        return "approximate" if expects or name in self._guesses else "load-only"
 
     def _reason(self, field: _Field) -> Reason:
         best, *others = field.order

@@ -9,6 +9,11 @@ def holder(worker_id: str, rank: int, ranks: int) -> str:
     return worker_id if ranks == 1 else f"{worker_id}/{rank}"
 
 
+def holders(worker_id: str, ranks: int) -> list[str]:
+    """The names of all of them, by rank."""
+    return [holder(worker_id, rank, ranks) for rank in range(ranks)]
+
+
 def rank_address(address: str, rank: int) -> str:
     """Where a rank publishes: vLLM and SGLang add the rank to the port. ValueError for an address without a port."""
     host, _, port = address.rpartition(":")
@@ -37,16 +42,13 @@ class Ranks:
             self.strange += 1
 
     def replace(self, worker_id: str, snapshot: Snapshot) -> None:
-        for name in self.holders(worker_id):
+        for name in holders(worker_id, self._ranks):
             self._sink.replace(name, snapshot)
 
     def doubt(self, worker_id: str) -> None:
-        for name in self.holders(worker_id):
+        for name in holders(worker_id, self._ranks):
             self._sink.doubt(name)
 
     def drop(self, worker_id: str) -> None:
-        for name in self.holders(worker_id):
+        for name in holders(worker_id, self._ranks):
             self._sink.drop(name)
-
-    def holders(self, worker_id: str) -> list[str]:
-        return [holder(worker_id, rank, self._ranks) for rank in range(self._ranks)]

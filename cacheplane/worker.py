@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cacheplane.breaker import Breaker
+from cacheplane.ranks import holders
 from cacheplane.rates import PrefillRate
 from cacheplane.report import LoadReport
 
@@ -31,16 +32,35 @@ class Charge:
     prompt_tokens   of the whole prompt
     tokens          of it that have to be computed, 0 once the first token came
     made_at         seconds, the clock of the fleet's owner
+    rank            of the worker to which it was sent
     """
 
     prompt_tokens: int
     tokens: int
     made_at: float
+    rank: int = 0
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What one rank has before it.
+
+    own            tokens of our decisions that are not computed
+    prefilled_at   seconds; when a prompt of ours was last computed
+    """
+
+    own: int = 0
+    prefilled_at: float = 0.0
 
 
 @dataclass(slots=True)
 class Worker:
-    """Only the fleet changes it. `row` is its place in the gauges, -1 outside a fleet."""
+    """Only the fleet changes it.
+
+    ranks   data-parallel engines behind its address, each with a cache and a queue of its own. Its health is of all
+            of them together, and so is its load: of what others sent, each is taken to have an even share
+    rows    their places in the gauges, none outside a fleet
+    """
 
     id: str
     url: str
@@ -52,70 +72,86 @@ class Worker:
     failed: bool = False
     failures: int = 0
     breaker: Breaker = field(default_factory=Breaker)
-    row: int = -1
+    ranks: int = 1
+    rows: tuple[int, ...] = ()
     charges: dict[int, Charge] = field(default_factory=dict)
-    prefilled_at: float = 0.0
     _learned: PrefillRate = field(default_factory=PrefillRate)
-    _own: int = 0
+    _lanes: list[_Lane] = field(init=False)
     _others: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1:
+            raise ValueError("a worker has at least one rank")
+        self._lanes = [_Lane() for _ in range(self.ranks)]
+
+    @property
+    def holders(self) -> list[str]:
+        """The names of its ranks among the holders of blocks."""
+        return holders(self.id, self.ranks)
 
     @property
     def prefill_tps(self) -> float:
         """Its own figure, or what we learned from times to first tokens; 0.0 while neither is known."""
         return (self.report.prefill_tps if self.report else 0.0) or self._learned.tps
 
-    @property
-    def sequences(self) -> int:
-        """Sequences beside a new request: those that it reported or that we sent, and those sent since."""
-        new = sum(1 for _ in self._unreported())
-        reported = self.report.decode_sequences if self.report else 0
-        return max(reported, len(self.charges) - new) + new
-
     def observe(self, report: LoadReport, now: float) -> None:
         """What it said. Of the tokens in its queue our own are known better: only the others' are taken from it."""
         if self.report is not None and self.report.epoch != report.epoch:
             self.charges.clear()
-            self._own = 0
+            for lane in self._lanes:
+                lane.own = 0
         self.report, self.seen_at, self.failed = report, now, False
         new = {id(charge) for charge in self._unreported()}
         ours = sum(one.prompt_tokens for one in self.charges.values() if one.tokens and id(one) not in new)
         self._others = max(0, report.queued_prefill_tokens - ours)
 
-    def charge(self, decision: int, prompt_tokens: int, tokens: int, now: float) -> None:
-        self.charges[decision] = Charge(prompt_tokens, tokens, now)
-        self._own += tokens
+    def charge(self, decision: int, prompt_tokens: int, tokens: int, now: float, rank: int = 0) -> None:
+        self.charges[decision] = Charge(prompt_tokens, tokens, now, rank)
+        self._lanes[rank].own += tokens
         self.breaker = self.breaker.sent(decision, now)
 
     def prefilled(self, decision: int, now: float) -> None:
         """The first token came: nothing of the prompt is left to compute."""
         if (charge := self.charges.get(decision)) is not None and charge.tokens:
-            self._learned.observe(charge.tokens, now - max(charge.made_at, self.prefilled_at))
-            self._own -= charge.tokens
+            lane = self._lanes[charge.rank]
+            self._learned.observe(charge.tokens, now - max(charge.made_at, lane.prefilled_at))
+            lane.own -= charge.tokens
             charge.tokens = 0
-            self.prefilled_at = now
+            lane.prefilled_at = now
         self.breaker = self.breaker.succeeded(decision, now)
 
     def release(self, decision: int) -> None:
         if (charge := self.charges.pop(decision, None)) is not None:
-            self._own -= charge.tokens
+            self._lanes[charge.rank].own -= charge.tokens
         self.breaker = self.breaker.released(decision)
 
-    def gauges(self) -> tuple[float, ...]:
-        """Its row, in the order of `Gauge`."""
-        oldest = next((charge for charge in self.charges.values() if charge.tokens), None)
+    def gauges(self, rank: int = 0) -> tuple[float, ...]:
+        """The row of one rank, in the order of `Gauge`."""
+        lane, sent = self._lanes[rank], self._sent(rank)
+        oldest = next((charge for charge in sent if charge.tokens), None)
         report = self.report or LoadReport(epoch=0)
         return (
-            self._own,
+            lane.own,
             oldest.tokens if oldest else 0,
-            max(oldest.made_at, self.prefilled_at) if oldest else 0.0,
-            self._others,
+            max(oldest.made_at, lane.prefilled_at) if oldest else 0.0,
+            self._others / self.ranks,
             self.seen_at,
             self.prefill_tps,
             report.host_tps,
             report.disk_tps,
             report.decode_step_ms,
-            self.sequences,
+            self.sequences(rank),
         )
+
+    def sequences(self, rank: int = 0) -> float:
+        """Sequences beside a new request: those that it reported or that we sent, and those sent since."""
+        new = sum(charge.rank == rank for charge in self._unreported())
+        reported = self.report.decode_sequences / self.ranks if self.report else 0
+        return max(reported, len(self._sent(rank)) - new) + new
+
+    def _sent(self, rank: int) -> list[Charge]:
+        """What is in flight there, oldest first."""
+        return [charge for charge in self.charges.values() if charge.rank == rank]
 
     def _unreported(self) -> Iterator[Charge]:
         """Decisions that the last report cannot know of; they are the last ones."""

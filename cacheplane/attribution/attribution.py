@@ -92,14 +92,15 @@ class Attribution:
     def outlook(self, model: str, chain: BlockChain, predicted: int, available: int) -> Outlook:
         """At the decision: its own figures, and what lies on workers of the model that it could not choose."""
         away = [
-            worker.id
+            name
             for worker in self._fleet.workers(self._clock())
             if worker.model == model and worker.state is not WorkerState.READY
+            for name in worker.holders
         ]
         if not away:
             return Outlook(predicted, available)
         overlaps = self._index.match(chain.keys)
-        blocks = max((overlaps[worker].blocks for worker in away if worker in overlaps), default=0)
+        blocks = max((overlaps[name].blocks for name in away if name in overlaps), default=0)
         return Outlook(predicted, available, blocks * chain.block_size)
 
     def attribute(self, sketch: Sketch, chain: BlockChain, outlook: Outlook, cached: int) -> Misses:

@@ -18,15 +18,15 @@ TPS = 1000.0  # one token is one millisecond
 class Stage:
     """A fleet of equal idle workers, all synced, with a clock in hand."""
 
-    def __init__(self, *names: str, synced: bool = True, strategy: StrategyName = "cost") -> None:
+    def __init__(self, *names: str, synced: bool = True, strategy: StrategyName = "cost", ranks: int = 1) -> None:
         self.now = 0.0
         self.fleet, self.index = Fleet(suspect_after=1e9, gone_after=1e9), PrefixIndex()
         self.placement = Placement(self.fleet, self.index, lambda: self.now, strategy)
         for name in names:
-            self.fleet.join(Worker(name, f"http://{name}", "m", "f"))
+            self.fleet.join(worker := Worker(name, f"http://{name}", "m", "f", ranks=ranks))
             self.report(name)
-            if synced:
-                self.index.replace(name, Snapshot(1, -1, 16, []))
+            for holder in worker.holders if synced else []:
+                self.index.replace(holder, Snapshot(1, -1, 16, []))
 
     def report(self, name: str, **figures: float) -> None:
         self.fleet.observe(name, LoadReport(**{"epoch": 1, "prefill_tps": TPS, **figures}), self.now)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ class Stage:
     def serve(self, tokens: list[int]) -> Decision:
         """A whole request: decided, computed, finished, and its blocks confirmed, long before the next one."""
         decision = self.decide(tokens)
-        self.hold(decision.worker.id, tokens)
+        self.hold(decision.holder, tokens)
         self.placement.first_token(decision)
         self.placement.finished(decision, decision.predicted_tokens)
         self.now += 60

@@ -124,13 +124,13 @@ def test_a_decision_counts_at_once_and_until_it_is_released() -> None:
     fleet = fleet_of(member := worker())
     fleet.charge("w0", 1, 110, 100, 1.0)
     fleet.charge("w0", 2, 50, 50, 1.0)
-    assert (fleet.queued_tokens("w0", 1.0), member.sequences) == (150, 2)
+    assert (fleet.queued_tokens("w0", 1.0), member.sequences()) == (150, 2)
     fleet.prefilled("w0", 1, 2.0)
-    assert (fleet.queued_tokens("w0", 2.0), member.sequences) == (50, 2)
+    assert (fleet.queued_tokens("w0", 2.0), member.sequences()) == (50, 2)
     fleet.release("w0", 1)
     fleet.release("w0", 2)
     fleet.release("w0", 2)
-    assert (fleet.queued_tokens("w0", 2.0), member.sequences) == (0, 0)
+    assert (fleet.queued_tokens("w0", 2.0), member.sequences()) == (0, 0)
 
 
 def test_a_report_tells_of_the_work_of_others_and_our_own_is_known_better() -> None:
@@ -139,7 +139,7 @@ def test_a_report_tells_of_the_work_of_others_and_our_own_is_known_better() -> N
     fleet.charge("w0", 2, 50, 50, 2.0)
     report = LoadReport(epoch=1, queued_prefill_tokens=130, decode_sequences=1)
     fleet.observe("w0", report, 2.0 + TRANSIT_SECONDS / 2)
-    assert (fleet.queued_tokens("w0", 2.0), member.sequences) == (20 + 30 + 50, 2)
+    assert (fleet.queued_tokens("w0", 2.0), member.sequences()) == (20 + 30 + 50, 2)
     fleet.prefilled("w0", 1, 2.1)
     assert fleet.queued_tokens("w0", 2.1) == 30 + 50
 
@@ -203,7 +203,7 @@ def test_a_restart_ends_everything_that_was_in_flight() -> None:
     fleet = fleet_of(member := worker())
     fleet.charge("w0", 1, 100, 100, 1.0)
     fleet.observe("w0", LoadReport(epoch=2), 1.0)
-    assert (fleet.queued_tokens("w0", 2.0), member.sequences) == (0, 0)
+    assert (fleet.queued_tokens("w0", 2.0), member.sequences()) == (0, 0)
 
 
 def test_what_is_told_of_a_worker_that_left_is_ignored() -> None:

@@ -257,9 +257,9 @@ def test_finishing_twice_releases_once() -> None:
     first, second = stage.decide([1, 2]), stage.decide([1, 2])
     stage.placement.finished(first, None)
     stage.placement.finished(first, None)
-    assert second.worker.sequences == 1
+    assert second.worker.sequences() == 1
     stage.placement.finished(second, None)
-    assert second.worker.sequences == 0
+    assert second.worker.sequences() == 0
 
 
 def test_a_worker_without_figures_is_priced_by_sane_priors() -> None:
