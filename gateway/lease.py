@@ -29,10 +29,12 @@ def wants_policy(cache: CacheOptions) -> bool:
     return cache.store and cache.retention is None and not cache.explicit
 
 
-def asked(cache: CacheOptions, session: str) -> Lease | None:
-    """What the client asks for. session: of the lease that the turn before has taken, if it did."""
+def asked(cache: CacheOptions, session: str, tokens: int | None) -> Lease | None:
+    """What the client asks for, on so many tokens. session: of the lease that the turn before has taken, if it did."""
     spec = cache.retention
-    return None if spec is None else Lease(spec.source, spec.priority, spec.ttl_seconds, spec.session or session)
+    if spec is None:
+        return None
+    return Lease(spec.source, spec.priority, spec.ttl_seconds, spec.session or session, tokens)
 
 
 def by_policy(policy: RetentionPolicy, session: str, system_tokens: int, template: str) -> Lease | None:

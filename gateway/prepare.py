@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from cacheplane.attribution import Attribution, Origin, Sketch
-from cacheplane.identity import BlockChain, Namespace, Scope, derive_salt, token_words
+from cacheplane.identity import TOKEN_BYTES, BlockChain, Namespace, Scope, derive_salt, token_words
+from gateway.breakpoints import tokens_until
 from gateway.chat.request import ChatRequest, parse_chat
 from gateway.cluster import Cluster
 from gateway.errors import BadRequestError, UnavailableError
@@ -142,7 +143,7 @@ class Preparation:
             tag=tag_of(self._secret, exchange.tenant_id),
             max_tokens=self._room(request, len(tokens), served.info.context_length),
             grammar=grammar,
-            lease=await self._lease(exchange, request, session, rendered.system_tokens),
+            lease=await self._lease(exchange, request, served, rendered, session),
             session=session,
         )
 
@@ -174,14 +175,20 @@ class Preparation:
         sketch = self._attribution.sketch(origin, words, block_size, rendered.segments)
         return rendered, BlockChain.of(words, namespace, block_size), sketch
 
-    async def _lease(self, exchange: Exchange, request: ChatRequest, session: str, system_tokens: int) -> Lease | None:
+    async def _lease(
+        self, exchange: Exchange, request: ChatRequest, served: ServedModel, rendered: Rendered, session: str
+    ) -> Lease | None:
         """What the client asks for; where it says nothing, what the operator has set."""
         if not wants_policy(request.cache):
-            return asked(request.cache, session)
+            spec, tokens, kept = request.cache.retention, rendered.tokens, None
+            if spec is not None and spec.until is not None:
+                arguments = spec.until, request, tokens, served.renderer, exchange.tenant_id
+                kept = await _run(TOKEN_BYTES * len(tokens), tokens_until, *arguments)
+            return asked(request.cache, session, kept)
         policy = await self._policies.current(exchange.tenant_id)
         if policy is None:
             return None
-        return by_policy(policy, session or exchange.id, system_tokens, exchange.template)
+        return by_policy(policy, session or exchange.id, rendered.system_tokens, exchange.template)
 
     def _room(self, request: ChatRequest, prompt_tokens: int, context_length: int) -> int:
         """Completion tokens: what was asked or the default, clipped to what the context has left."""

@@ -74,7 +74,7 @@ class Retainer:
 
     def _taken(self, lease: Lease, exchange: Exchange) -> None:
         self._count(lease.source, "taken")
-        if lease.session and lease.tokens is None:
+        if lease.session and (lease.source != POLICY or lease.tokens is None):  # others share that of a template
             self._sessions.leased(exchange.tenant_id, lease.session, Place(exchange.worker_id, lease.session))
 
     def _wait(self, call: Call, exchange: Exchange, calls: list[CallStart], reply: list[int], session: str) -> None:

@@ -1,6 +1,7 @@
 """What a client asks of its own cache: a division of it, to be left out of it, to be kept longer."""
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -18,19 +19,28 @@ _DURATION = re.compile(r"([0-9]{1,6})([smh])")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
+class Breakpoint(msgspec.Struct, frozen=True):
+    """The end of a part of a message: `characters` of the message's text are before it."""
+
+    message: int
+    characters: int
+
+
 class Retention(msgspec.Struct, frozen=True):
-    """A lease on the blocks of this conversation, up to the end of the answer.
+    """A lease on the blocks of this conversation.
 
     priority      0 to 100; what is not under lease has 35
     ttl_seconds   from the moment when no request uses the blocks any more
     session       the next lease of the same session takes the place of this one; "" stands alone
     source        where it was asked for: in our own extension, or in OpenAI's prompt cache fields
+    until         where it ends; None for the end of the answer
     """
 
     priority: int
     ttl_seconds: float
     session: str = ""
     source: Literal["request", "openai"] = "request"
+    until: Breakpoint | None = None
 
 
 class CacheOptions(msgspec.Struct, frozen=True):
@@ -73,23 +83,39 @@ def _retention(spec: wire.RetentionSpec) -> Retention:
 def _prompt_cache(body: wire.Body) -> Retention | None:
     """A lease of `prompt_cache_options`, or of `prompt_cache_retention`, which it has replaced.
 
-    `explicit` keeps what the client's own breakpoints mark. They are not read, so it asks for no lease.
+    Breakpoints of the client's own end it with the last part that they mark: in the mode `explicit`, where without any
+    there is none, and where nothing else is said. Otherwise all is kept anyway.
 
     source    OpenAI's API reference of chat completions, which refuses the two together as well
     """
     options, retention = body.prompt_cache_options, body.prompt_cache_retention
-    if options is None:
-        return None if retention is None else _openai(_chosen(retention, RETENTION_SECONDS, "prompt_cache_retention"))
-    if retention is not None:
+    if options is not None and retention is not None:
         message = "`prompt_cache_options` takes its place; send one of the two."
         raise BadRequestError(message, param="prompt_cache_retention", code="invalid_value")
-    seconds = _seconds(options.ttl or PROMPT_CACHE_TTL, "prompt_cache_options.ttl")
-    kept = _chosen(options.mode or "implicit", {"implicit": True, "explicit": False}, "prompt_cache_options.mode")
-    return _openai(seconds) if kept else None
+    if retention is not None:
+        return _openai(_chosen(retention, RETENTION_SECONDS, "prompt_cache_retention"))
+    seconds = _seconds((options and options.ttl) or PROMPT_CACHE_TTL, "prompt_cache_options.ttl")
+    modes = {"implicit": 1, "explicit": 0}  # breakpoints of OpenAI's own choice
+    if options is not None and _chosen(options.mode or "implicit", modes, "prompt_cache_options.mode"):
+        return _openai(seconds)
+    last = _last_breakpoint(body.messages)
+    return None if last is None else _openai(seconds, last)
 
 
-def _openai(seconds: float) -> Retention:
-    return Retention(PROMPT_CACHE_PRIORITY, seconds, source="openai")
+def _last_breakpoint(turns: Sequence[wire.Turn]) -> Breakpoint | None:
+    for index in reversed(range(len(turns))):
+        parts = turns[index].content
+        if not isinstance(parts, list):
+            continue
+        marked = [place for place, part in enumerate(parts) if part.prompt_cache_breakpoint is not None]
+        if marked:
+            texts = (part.text or part.refusal or "" for part in parts[: marked[-1] + 1])
+            return Breakpoint(index, len("\n".join(texts)))
+    return None
+
+
+def _openai(seconds: float, until: Breakpoint | None = None) -> Retention:
+    return Retention(PROMPT_CACHE_PRIORITY, seconds, source="openai", until=until)
 
 
 def _seconds(text: str, param: str) -> int:

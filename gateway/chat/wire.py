@@ -1,14 +1,19 @@
 """The body of POST /v1/chat/completions as it may arrive: every field optional, null or absent alike."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+
+
+class CacheBreakpoint(msgspec.Struct):
+    mode: Literal["explicit"] | None = None
 
 
 class Part(msgspec.Struct):
     type: str
     text: str | None = None
     refusal: str | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class Function(msgspec.Struct):

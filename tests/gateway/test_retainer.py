@@ -91,6 +91,22 @@ async def test_a_lease_that_the_next_turn_asks_for_takes_the_place_of_the_wait()
         await leases(stack, 1, "request")
 
 
+async def test_a_breakpoint_of_the_client_is_where_its_lease_ends() -> None:
+    async with running() as stack:
+        mark = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+        book: Any = {"role": "user", "content": [{"type": "text", "text": "The whole book of salt." * 4} | mark]}
+        await ask(stack, [book, *QUESTION])
+        await ask(stack, [book, {"role": "user", "content": "Another question."}])
+        one, two = (request.tokens for request in stack.workers[0].requests)
+        shared = next(index for index, (here, there) in enumerate(zip(one, two, strict=False)) if here != there)
+        for request in stack.workers[0].requests:
+            assert request.retention is not None
+            (kept,) = request.retention.ranges
+            assert (kept.priority, kept.ttl_ms, kept.start) == (60, 1_800_000, 0)
+            assert kept.end is not None
+            assert 0 <= shared - kept.end < 10  # the opening of the next turn
+
+
 async def test_the_time_that_a_tool_takes_is_learned() -> None:
     async with running(ScriptedWorker(context=4096)) as stack:
         worker = stack.workers[0]

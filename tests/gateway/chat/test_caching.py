@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.chat.caching import CacheOptions, Retention
+from gateway.chat.caching import Breakpoint, CacheOptions, Retention
 from gateway.chat.request import ChatRequest, parse_chat
 from gateway.errors import BadRequestError
 
@@ -41,6 +41,43 @@ def test_what_is_wrong_is_named(extension: Any, param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parsed(extension)
     assert caught.value.param == param
+
+
+MARK = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+MARKED: list[Any] = [
+    {"role": "system", "content": [{"type": "text", "text": "Be brief."} | MARK]},
+    {"role": "user", "content": [{"type": "text", "text": "A book"}, {"type": "text", "text": "Twice"} | MARK]},
+    {"role": "user", "content": [{"type": "text", "text": "And?", "prompt_cache_breakpoint": None}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "lease"),
+    [
+        ({}, Retention(60, 1800, "", "openai", Breakpoint(1, len("A book\nTwice")))),
+        (
+            {"messages": MARKED[:1], "prompt_cache_options": {"mode": "explicit", "ttl": "1h"}},
+            Retention(60, 3600, "", "openai", Breakpoint(0, len("Be brief."))),
+        ),
+        ({"prompt_cache_options": {"mode": "implicit"}}, Retention(60, 1800, "", "openai")),
+        ({"prompt_cache_retention": "24h"}, Retention(60, 86_400, "", "openai")),
+        ({"messages": MARKED[2:], "prompt_cache_options": {"mode": "explicit"}}, None),
+        ({"saltway": {"store": False}}, None),
+        ({"saltway": {"retention": {"priority": 1, "ttl_seconds": 2}}}, Retention(1, 2)),
+    ],
+)
+def test_the_last_breakpoint_ends_a_lease_where_all_is_not_kept_anyway(
+    fields: dict[str, Any], lease: Retention | None
+) -> None:
+    assert parsed(None, **{"messages": MARKED} | fields).cache.retention == lease
+
+
+def test_a_breakpoint_of_another_mode_is_named() -> None:
+    part = {"type": "text", "text": "Be brief.", "prompt_cache_breakpoint": {"mode": "implicit"}}
+    with pytest.raises(BadRequestError) as caught:
+        parsed(None, messages=[{"role": "user", "content": [part]}])
+    assert (caught.value.param or "").startswith("messages[")
+    assert (caught.value.param or "").endswith("prompt_cache_breakpoint.mode")
 
 
 @pytest.mark.parametrize(
