@@ -51,6 +51,8 @@ const tables = {
     tag((row) => row.state, (row) => ({ ready: "good", joining: "warn", draining: "warn" })[row.state] ?? "bad"),
     { text: (row) => row.model || NONE },
     tag((row) => row.stream, (row) => (row.stream === "live" ? "good" : "warn")),
+    tag((row) => row.circuit, (row) => ({ closed: "good", "half-open": "warn" })[row.circuit] ?? "bad"),
+    tag((row) => row.parity, (row) => (row.parity === "trusted" ? "good" : "bad")),
     { class: "num", text: (row) => count(row.waiting) },
     { class: "num", text: (row) => count(row.running) },
     { class: "num", text: (row) => count(row.prefill_tps) },

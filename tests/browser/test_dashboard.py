@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
+from cacheplane.breaker import TRIP_FAILURES
+from cacheplane.parity import ENOUGH
 from tests.gateway.scripted_worker import Script, ScriptedWorker
 from tests.gateway.stack import Stack, running
 
@@ -137,10 +139,43 @@ async def test_workers_are_shown_and_one_that_vanishes_turns_red(page: Page) -> 
         rows = page.locator("#workers tbody tr")
         await expect(rows).to_have_count(2)
         await expect(rows.first.locator(".tag").first).to_have_text("ready")
-        await expect(rows.first.locator(".tag").last).to_have_text("live")
+        await expect(rows.first.locator(".tag")).to_have_text(["ready", "live", "closed", "trusted"])
         await stack.workers[0].kill()
         await expect(rows.first.locator(".tag").first).to_have_text("suspect")
         await expect(rows.last.locator(".tag").first).to_have_text("ready")
+
+
+async def test_a_worker_where_requests_keep_failing_is_shown_with_its_circuit(page: Page) -> None:
+    async with running() as stack:
+        stack.workers[0].scripts.extend(Script(drop_after=-1) for _ in range(TRIP_FAILURES))
+        for _ in range(TRIP_FAILURES):
+            await stack.serving()
+            await stack.post(body())
+        await sign_in(page, stack)
+        circuit = page.locator("#workers tbody tr .tag").nth(2)
+        await expect(circuit).to_have_text("half-open")  # once it has been open for a second, until somebody asks
+        await expect(circuit).to_have_attribute("data-tone", "warn")
+        await stack.post(body())
+        await expect(circuit).to_have_text("closed")
+        await expect(circuit).to_have_attribute("data-tone", "good")
+
+
+async def test_a_worker_whose_predictions_are_wrong_again_and_again_is_shown_as_suspended(page: Page) -> None:
+    async with running() as stack:
+        worker = stack.workers[0]
+        await sign_in(page, stack)
+        predictions = page.locator("#workers tbody tr .tag").nth(3)
+        for suspensions, verdict in ((1, "trusted"), (2, "suspended")):  # a new snapshot brings it back, once
+            worker.default = Script()
+            await stack.post(body())
+            await stack.indexed("w0", len(worker.requests[0].tokens) // 16)
+            worker.forget()  # without a word to anybody
+            worker.default = Script(store=False)
+            for _ in range(ENOUGH):
+                await stack.post(body())
+            await stack.shows("w0", parity_suspensions=suspensions, parity=verdict, index_blocks=0)
+        await expect(predictions).to_have_text("suspended")
+        await expect(predictions).to_have_attribute("data-tone", "bad")
 
 
 async def test_the_key_is_kept_for_the_tab_and_forgotten_on_signing_out(page: Page) -> None:

@@ -107,10 +107,22 @@ class Stack:
 
     async def indexed(self, worker_id: str, blocks: int) -> None:
         """Until the index holds that many blocks of a worker."""
+        await self.shows(worker_id, index_blocks=blocks)
+
+    async def shows(self, worker_id: str, **figures: Any) -> None:
+        """Until an operator sees these figures of a worker."""
 
         async def there() -> bool:
             views = (await self.admin("workers"))["workers"]
-            return any(view["id"] == worker_id and view["index_blocks"] == blocks for view in views)
+            return any(view["id"] == worker_id and figures.items() <= view.items() for view in views)
+
+        await eventually(there)
+
+    async def serving(self) -> None:
+        """Until a request would be taken."""
+
+        async def there() -> bool:
+            return (await self.get("/ready")).status == 200
 
         await eventually(there)
 

@@ -192,11 +192,7 @@ async def test_a_worker_whose_predictions_are_wrong_is_left_out_until_its_snapsh
         reasons = [(await stack.post(BODY)).headers["x-saltway-cached-tokens"] for _ in range(ENOUGH)]
         assert reasons == ["0"] * ENOUGH
 
-        async def believed_again() -> bool:
-            seen = await view(stack)
-            return bool(seen["parity_suspensions"] == 1 and seen["parity"] == "trusted" and seen["index_blocks"] == 0)
-
-        await eventually(believed_again)
+        await stack.shows("w0", parity_suspensions=1, parity="trusted", index_blocks=0)
         assert (await stack.post(BODY)).headers["x-saltway-predicted-tokens"] == "0"
         seen = await view(stack)
         assert seen["decisions"]["events"] >= ENOUGH
@@ -209,7 +205,7 @@ async def test_a_worker_where_requests_keep_failing_though_it_reports_is_left_al
         worker = stack.workers[0]
         worker.scripts.extend(Script(drop_after=-1) for _ in range(TRIP_FAILURES))
         for _ in range(TRIP_FAILURES):
-            await eventually(lambda: _serving(stack))
+            await stack.serving()
             assert (await stack.post(BODY)).status == 502
         await state_is(stack, "tripped")
         assert (await view(stack))["circuit"] == "open"
@@ -218,7 +214,3 @@ async def test_a_worker_where_requests_keep_failing_though_it_reports_is_left_al
         assert (await stack.post(BODY)).status == 200
         seen = await view(stack)
         assert (seen["state"], seen["circuit"], seen["failed_requests"]) == ("ready", "closed", TRIP_FAILURES)
-
-
-async def _serving(stack: Stack) -> bool:
-    return (await stack.get("/ready")).status == 200
