@@ -7,7 +7,7 @@ kl           mean Kullback-Leibler divergence from the float32 model's next-toke
 same_top     share of positions at which both find the same token likeliest
 
 The text goes through the worker's own forward pass in windows of 256 tokens, each on its own. int8 and int4 are what
-plain numbers become: of a quantised file its values are taken, not its codes, which `file` has. fp8 and w8a8 (int8 on
+plain numbers become: of a quantised file its values are taken, not its codes, which `file` and `file-a8` have. fp8 and w8a8 (int8 on
 CUDA) are the codes of CUDA, multiplied by the CPU, where the rest is computed in float32.
 """
 
@@ -68,7 +68,7 @@ def measure(weights: Weights, tokens: Sequence[int]) -> dict[str, dict[str, dict
     truths = [_logprobs(exact, window) for window in windows]
     found = {"float32": _compare(windows, truths, truths)}
     for storage, dtype in _others():
-        model = Model(weights if storage == "file" else _PlainNumbers(weights), dtype, _WINDOW, storage)
+        model = Model(weights if storage.startswith("file") else _PlainNumbers(weights), dtype, _WINDOW, storage)
         found[storage] = _compare(windows, truths, (_logprobs(model, window) for window in windows))
     by_codes = {"float32": found["float32"] | {"bytes_per_token": exact.kv_shape.bytes_per_token}}
     for codes in KV_CODES:
@@ -86,6 +86,7 @@ def _others() -> Iterator[tuple[Storage, torch.dtype]]:
         yield "float16", torch.float32
     if native() is not None:
         yield "file", torch.float32
+        yield "file-a8", torch.float32
         yield "int8", torch.float32
         yield "int4", torch.float32
     yield "fp8", torch.float32

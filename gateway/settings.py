@@ -72,10 +72,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(description="Type that the workers compute in; `auto` takes the fastest of this machine."),
     ] = "auto"
     weights: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16", "file", "int8", "int4", "fp8"],
+        Literal["auto", "float32", "bfloat16", "float16", "file", "file-a8", "int8", "int4", "fp8"],
         Meta(
-            description="What the workers keep matrices as; `auto` takes the fastest that moves no answer, `file` the "
-            "codes of a quantised file; `file`, `float16` and `int4` are for the CPU, `fp8` is for CUDA."
+            description="What the workers keep matrices as; `file` takes the codes of a quantised file, `file-a8` "
+            "also rounds activations to 8 bits beside codes of 4, and is what `auto` takes on a CPU without AVX-512; "
+            "`file`, `file-a8`, `float16` and `int4` are for the CPU, `fp8` is for CUDA."
         ),
     ] = "auto"
     kv_dtype: Annotated[

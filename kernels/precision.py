@@ -6,10 +6,10 @@ import torch
 
 from kernels.native import native
 
-# "w8a8" is what int8 is on CUDA: activations are brought to 8 bits too. Nobody asks for it by that name.
-Storage = Literal["float32", "bfloat16", "float16", "file", "int8", "int4", "fp8", "w8a8"]
-STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "float16", "file", "int8", "int4", "fp8")
-_CODED = ("file", "int8", "int4")
+# "a8" brings activations to 8 bits too. "w8a8" is what int8 is on CUDA; nobody asks for it by that name.
+Storage = Literal["float32", "bfloat16", "float16", "file", "file-a8", "int8", "int4", "fp8", "w8a8"]
+STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "float16", "file", "file-a8", "int8", "int4", "fp8")
+_CODED = ("file", "file-a8", "int8", "int4")
 _CPU = torch.device("cpu")
 _FLOAT8_CARD = "a CUDA device of compute capability 8.9 or newer"
 
@@ -35,10 +35,11 @@ def compute_dtype(choice: str, device: torch.device = _CPU) -> torch.dtype:
 def storage_of(choice: str, dtype: torch.dtype, device: torch.device = _CPU) -> Storage:
     """What matrices are kept as, for activations of this dtype.
 
-    choice   one of STORAGES, or "auto": the fastest that does not move the model's answers (docs/benchmarks.md has
-             figures). Beside float32 that is file, which multiplies by the codes of a quantised file as they are, and
-             keeps plain numbers in 16 bits; without kernels in C it is float16. On another device than the CPU it is
-             the dtype itself
+    choice   one of STORAGES, or "auto": the fastest that moves the model's answers far less than a quantised file did
+             itself (docs/benchmarks.md has figures). Beside float32 that is file-a8, which multiplies by the codes of
+             such a file as they are, activations in 8 bits where the codes have 4 (as llama.cpp does) and in 16
+             elsewhere, as file has them throughout; plain numbers are kept in 16 bits. Without kernels in C it is
+             float16. On another device than the CPU it is the dtype itself
     errors   ValueError for another choice, or for one that this processor or device has no kernel for
     """
     if device.type != "cpu":
@@ -65,7 +66,7 @@ def _auto(dtype: torch.dtype) -> Storage:
     if dtype == torch.bfloat16:
         return "bfloat16"
     if native() is not None:
-        return "file"
+        return "file-a8"
     return "float16" if multiplies_float16() else "float32"
 
 

@@ -60,18 +60,21 @@ class HalfProduct:
 
 
 class CodesProduct:
-    """A matrix of small codes, multiplied as it is by float32 activations: nothing but the sum is rounded.
+    """A matrix of small codes, multiplied as it is.
 
     native           the kernels in C
     codes            [out, in]: of 4 bits as uint8, of 8 as int8
     scale, minimum   see Panels
+    wide             bits to which activations are rounded: 16, which is as good as not at all, or with codes of 4 bits 8
 
     A row's result is the same bits alone and among others.
     """
 
-    def __init__(self, native: Native, codes: Tensor, scale: Tensor, minimum: Tensor | None = None) -> None:
+    def __init__(
+        self, native: Native, codes: Tensor, scale: Tensor, minimum: Tensor | None = None, wide: int = 16
+    ) -> None:
         self._native = native
-        self.panels = Panels(codes, scale, minimum)
+        self.panels = Panels(codes, scale, minimum, wide)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._native.multiply(x.float().contiguous(), self.panels).to(x.dtype)

@@ -27,6 +27,8 @@ from kernels.native import native
 from worker.kv.layout import CPU
 from worker.weights import QuantBlocks, Tensors
 
+_FILE: tuple[Storage, ...] = ("file", "file-a8")
+_CODED: tuple[Storage, ...] = (*_FILE, "int8", "int4")
 _GROUP = 32  # numbers that are brought to codes with one scale
 _SIZES = (16, 32)  # numbers that may share one in the file
 
@@ -34,9 +36,9 @@ _SIZES = (16, 32)  # numbers that may share one in the file
 class Linears:
     """Linear layers of one model, for activations of one dtype.
 
-    storage   what matrices are kept as. With file, int8 and int4 the blocks of a quantised file stay as they are; what
-              it has as plain numbers is kept in 16 bits, or brought to 8 or 4. The head is never brought to 4: that
-              would cost quality. fp8 and w8a8 leave the head as it is too, and a matrix of a shape that their kernel
+    storage   what matrices are kept as. With file, file-a8, int8 and int4 the blocks of a quantised file stay as they
+              are; what it has as plain numbers is kept in 16 bits, or brought to 8 or 4. The head is never brought to
+              4: that would cost quality. With file-a8 activations are brought to 8 bits where codes have 4. fp8 and w8a8 leave the head as it is too, and a matrix of a shape that their kernel
               does not take
     tile      rows of every product in the deterministic mode whose results depend on how many there are; None for as
               many as there are
@@ -58,14 +60,15 @@ class Linears:
         self._dtype = dtype
         self._storage = storage
 
-    def __call__(self, *names: str, bias: bool = False) -> Linear:
+    def __call__(self, *names: str, bias: bool = False, fine: bool = False) -> Linear:
         """The projections of these names side by side in one layer: its output is theirs, one after another.
 
         names   without ".weight" and ".bias"
         bias    whether the projections have one each
+        fine    activations are not brought to 8 bits, whatever the storage
         """
         added = [self._weights.tensor(f"{name}.bias").to(self._device, self._dtype) for name in names] if bias else []
-        return Linear(self._product(names), torch.cat(added) if added else None)
+        return Linear(self._product(names, fine=fine), torch.cat(added) if added else None)
 
     def head(self, name: str, kept: Tensor | None = None) -> Linear:
         """The projection onto the vocabulary.
@@ -74,13 +77,13 @@ class Linears:
         """
         if kept is not None and self._device.type != "cpu":
             return Linear(DenseProduct(kept))
-        if self._storage in ("file", "int8", "int4"):
-            return Linear(self._coded([name], bring=self._storage == "int8"))
+        if self._storage in _CODED:
+            return Linear(self._coded([name], bring=self._storage == "int8", fine=True))
         return Linear(self._plain(self._tensor(name)))
 
-    def _product(self, names: tuple[str, ...]) -> Product:
-        if self._storage in ("file", "int8", "int4"):
-            return self._coded(names, bring=self._storage != "file")
+    def _product(self, names: tuple[str, ...], *, fine: bool) -> Product:
+        if self._storage in _CODED:
+            return self._coded(names, bring=self._storage not in _FILE, fine=fine)
         weight = _joined([self._tensor(name) for name in names])
         if self._storage == "fp8" and Float8Product.holds(*weight.shape):
             return Float8Product(in_float8_rows(weight.to(self._device)))
@@ -100,14 +103,15 @@ class Linears:
     def _tiled(self, product: Product) -> Product:
         return product if self._tile is None else TiledProduct(product, self._tile)
 
-    def _coded(self, names: Sequence[str], *, bring: bool) -> Product:
+    def _coded(self, names: Sequence[str], *, bring: bool, fine: bool) -> Product:
         """By their codes where they have some, or where plain numbers are brought to some."""
         found = [self._codes(name, bring=bring) for name in names]
+        wide = 8 if self._storage == "file-a8" and not fine else 16
         blocks = [part for part in found if part is not None]
         if len(blocks) == len(found) and all(_alike(one, other) for one, other in pairwise(blocks)):
-            return _by_codes(blocks)
+            return _by_codes(blocks, wide)
         products = [
-            _by_codes([part]) if part is not None else self._plain(self._tensor(name))
+            _by_codes([part], wide) if part is not None else self._plain(self._tensor(name))
             for name, part in zip(names, found, strict=True)
         ]
         return products[0] if len(products) == 1 else SideBySide(products)
@@ -136,7 +140,7 @@ def _alike(one: QuantBlocks, other: QuantBlocks) -> bool:
     return kinds[0] == kinds[1]
 
 
-def _by_codes(parts: list[QuantBlocks]) -> Product:
+def _by_codes(parts: list[QuantBlocks], wide: int) -> Product:
     library = native()
     assert library is not None, "storage_of lets no codes be asked for without kernels in C"
     minimums = [part.minimum for part in parts if part.minimum is not None]
@@ -145,6 +149,7 @@ def _by_codes(parts: list[QuantBlocks]) -> Product:
         _joined([part.codes if part.bits == 4 else part.codes.to(torch.int8) for part in parts]),
         _joined([part.scale for part in parts]),
         _joined(minimums) if minimums else None,
+        wide,
     )
 
 

@@ -1,174 +1,238 @@
 /* Products of float32 activations and a matrix of small codes: value = code * scale + minimum.
 
-   A matrix lies in panels of 64 outputs: first the codes of the panel's first group of inputs, input after input, then
-   those of the next group. A row of activations is added up input by input whatever other rows there are, so its result
-   is the same bit by bit alone and in any batch. */
+   Activations are brought to whole numbers first (activations.h). The terms of a group of inputs are then added up as
+   integers, which is exact in any order, and each group's sum once as a float, group after group. So a row's result is
+   the same bit by bit alone and in any batch. */
 #include "codes.h"
 
-#include "lanes.h"
+#include "activations.h"
 
 enum {
-    SLICE = 16,   /* outputs of a panel that are added up at once */
-    FEW = 4,      /* rows that are multiplied straight from the codes */
-    INPUTS = 288, /* whose values of one panel are kept: 74 KB beside the activations in the second cache */
+    OCTETS = PANEL / 8, /* of outputs: a vector has some inputs of each of eight */
+    SLICE = 2,          /* octets that are added up at once from unpacked codes */
+    INPUTS = 576,       /* whose codes of one panel are kept unpacked: 37 or 74 KB, beside the activations in the second cache */
 };
 
 typedef struct {
     const uint8_t *codes;
-    const float *scale, *minimum;
-    long size, bits;
+    f8 scale[OCTETS], minimum[OCTETS];
+    long vectors; /* of codes for each octet */
 } group;
 
-static inline group group_of(const matrix *of, long panel, long number) {
-    long at = panel * of->groups + number;
-    return (group){(const uint8_t *)of->codes + at * (of->size * of->bits / 8) * PANEL, of->scale + at * PANEL,
-                   of->minimum ? of->minimum + at * PANEL : 0, of->size, of->bits};
+static inline f8 factors(const void *from, long at, long halves) {
+    return halves ? widened((const uint16_t *)from + at) : load((const float *)from + at);
 }
 
-/* The values of inputs k and k + 1 (of 4 bits) or of input k alone (of 8), of outputs r .. r + 7. */
-static inline void pair(const group *of, long k, long r, f8 scale, f8 minimum, f8 *even, f8 *odd) {
-    i8 both = unsigned_codes(of->codes + k / 2 * PANEL + r);
-    *even = floats(both & 15) * scale + minimum;
-    *odd = floats(both >> 4) * scale + minimum;
-}
-
-static inline f8 single(const group *of, long k, long r, f8 scale, f8 minimum) {
-    return floats(signed_codes((const int8_t *)of->codes + k * PANEL + r)) * scale + minimum;
-}
-
-static inline f8 minimum_at(const group *of, long r) { return of->minimum ? load(of->minimum + r) : all(0); }
-
-/* ROWS activations at once, WIDE times eight outputs at a time, straight from the codes. */
-#define DIRECT(ROWS, WIDE)                                                                                             \
-    static void direct##ROWS(const group *of, const float *x, long width, float *y, long outputs) {                   \
-        for (long r = 0; r < PANEL; r += 8 * WIDE) {                                                                   \
-            f8 scale[WIDE], minimum[WIDE], total[ROWS][WIDE];                                                          \
-            for (int h = 0; h < WIDE; h++) {                                                                           \
-                scale[h] = load(of->scale + r + 8 * h);                                                                \
-                minimum[h] = minimum_at(of, r + 8 * h);                                                                \
-                for (int i = 0; i < ROWS; i++) total[i][h] = load(y + i * outputs + r + 8 * h);                        \
-            }                                                                                                          \
-            if (of->bits == 4) {                                                                                       \
-                for (long k = 0; k < of->size; k += 2)                                                                 \
-                    for (int h = 0; h < WIDE; h++) {                                                                   \
-                        f8 even, odd;                                                                                  \
-                        pair(of, k, r + 8 * h, scale[h], minimum[h], &even, &odd);                                     \
-                        for (int i = 0; i < ROWS; i++) {                                                               \
-                            total[i][h] += even * x[i * width + k];                                                    \
-                            total[i][h] += odd * x[i * width + k + 1];                                                 \
-                        }                                                                                              \
-                    }                                                                                                  \
-            } else {                                                                                                   \
-                for (long k = 0; k < of->size; k++)                                                                    \
-                    for (int h = 0; h < WIDE; h++) {                                                                   \
-                        f8 value = single(of, k, r + 8 * h, scale[h], minimum[h]);                                     \
-                        for (int i = 0; i < ROWS; i++) total[i][h] += value * x[i * width + k];                        \
-                    }                                                                                                  \
-            }                                                                                                          \
-            for (int i = 0; i < ROWS; i++)                                                                             \
-                for (int h = 0; h < WIDE; h++) store(y + i * outputs + r + 8 * h, total[i][h]);                        \
-        }                                                                                                              \
+static inline void open_group(const matrix *by, long panel, long number, group *of) {
+    long at = panel * by->groups + number;
+    of->vectors = by->size * by->bits / 32;
+    of->codes = by->codes + at * of->vectors * OCTETS * sizeof(v32);
+    for (long r = 0; r < OCTETS; r++) {
+        of->scale[r] = factors(by->scale, at * PANEL + 8 * r, by->halves);
+        of->minimum[r] = by->minimum ? factors(by->minimum, at * PANEL + 8 * r, by->halves) : all(0);
     }
-DIRECT(1, 4)
-DIRECT(2, 4)
-DIRECT(3, 2)
-DIRECT(4, 2)
+}
 
-/* The values of a group's inputs, for more rows than are worth multiplying from the codes: four slices of 16 outputs,
-   `inputs` apart, input after input in each. */
-static void unpack(const group *of, float *values, long inputs) {
-    for (long r = 0; r < PANEL; r += 8) {
-        f8 scale = load(of->scale + r), minimum = minimum_at(of, r);
-        float *to = values + r / SLICE * SLICE * inputs + r % SLICE;
-        if (of->bits == 4) {
-            for (long k = 0; k < of->size; k += 2) {
-                f8 even, odd;
-                pair(of, k, r, scale, minimum, &even, &odd);
-                store(to + k * SLICE, even);
-                store(to + (k + 1) * SLICE, odd);
+/* Codes of a vector as they meet word n of its activations: the lower halves first, of bytes or of pairs of them. */
+static inline __attribute__((always_inline)) v32 part(v32 codes, const int n, const int bits, const int wide) {
+    if (wide == 8) return (v32)(((u16)codes >> 4 * n) & 0x0f0f);
+    if (bits == 4) return (v32)(((u16)codes >> (n % 2 * 8 + n / 2 * 4)) & 15);
+    return n ? (v32)((h16)codes >> 8) : (v32)((h16)((u16)codes << 8) >> 8);
+}
+
+/* Terms of 8-bit activations are added in 16 bits, which hold those of a group: 32 * 15 * 127 / 2. */
+static inline __attribute__((always_inline)) void add_terms(i8 *terms, v32 codes, i8 words, const int wide) {
+    i8 total = *terms;
+    if (wide == 8)
+        ADD_IN_PLACE("vpaddw", total, (i8)byte_products(codes, (v32)words), (i8)((h16)total + byte_products(codes, (v32)words)));
+    else
+        ADD_IN_PLACE("vpaddd", total, products((h16)codes, (h16)words), total + products((h16)codes, (h16)words));
+    *terms = total;
+}
+
+static inline __attribute__((always_inline)) f8 add_group(f8 total, i8 terms, const group *of, long r, float scale, float sum,
+                                                          const int wide) {
+    if (wide == 8) terms = products((h16)terms, (h16){0} + 1);
+    return fused(floats(terms) * of->scale[r], all(scale), fused(of->minimum[r], all(sum), total));
+}
+
+/* A tile of rows from one group on. */
+typedef struct {
+    const int32_t *words;
+    const float *scale, *sum;
+    long groups;
+} tile;
+
+static inline tile tile_at(activations x, long first, long rows, long number) {
+    long steps = x.size * x.bits / 32;
+    return (tile){x.words + first * x.groups * steps + number * steps * rows, x.scale + first * x.groups + number,
+                  x.sum + first * x.groups + number, x.groups};
+}
+
+/* y [rows, 64] += rows of one group's activations times its codes, straight from where they lie, `octets` at a time */
+static inline __attribute__((always_inline)) void direct(const group *of, tile x, const int rows, const int octets,
+                                                         const int bits, const int wide, float *y, long outputs) {
+    for (long r = 0; r < OCTETS; r += octets) {
+        i8 terms[4][4];
+        for (int i = 0; i < rows; i++)
+            for (int h = 0; h < octets; h++) terms[i][h] = (i8){0};
+        const int32_t *words = x.words;
+        for (long v = 0; v < of->vectors; v++) {
+            v32 codes[4];
+            for (int h = 0; h < octets; h++) {
+                codes[h] = load_bytes(of->codes + (v * OCTETS + r + h) * sizeof(v32));
+                IN_REGISTER(codes[h]);
             }
-        } else {
-            for (long k = 0; k < of->size; k++) store(to + k * SLICE, single(of, k, r, scale, minimum));
+#pragma GCC unroll 4
+            for (int n = 0; n < wide / bits; n++, words += rows)
+                for (int i = 0; i < rows; i++)
+                    for (int h = 0; h < octets; h++)
+                        add_terms(&terms[i][h], part(codes[h], n, bits, wide), (i8){0} + words[i], wide);
+        }
+        for (int i = 0; i < rows; i++)
+            for (int h = 0; h < octets; h++) {
+                float *at = y + i * outputs + 8 * (r + h);
+                store(at, add_group(load(at), terms[i][h], of, r + h, x.scale[i * x.groups], x.sum[i * x.groups], wide));
+            }
+    }
+}
+
+/* Slices of a panel behind each other, `steps` long, of which those of one group are filled. */
+static void unpack(const group *of, long bits, long wide, v32 *to, long steps) {
+    for (long v = 0; v < of->vectors; v++)
+        for (long r = 0; r < OCTETS; r++) {
+            v32 codes = load_bytes(of->codes + (v * OCTETS + r) * sizeof(v32)), *at = to + r / SLICE * steps * SLICE + r % SLICE;
+            for (long n = 0; n < wide / bits; n++)
+                at[(v * (wide / bits) + n) * SLICE] = wide == 8    ? part(codes, n, 4, 8)
+                                                      : bits == 4 ? part(codes, n, 4, 16)
+                                                                  : part(codes, n, 8, 16);
+        }
+}
+
+/* y [rows, 16] += rows of `count` groups' activations times a slice of their codes */
+static inline __attribute__((always_inline)) void unpacked(const v32 *slice, const group *of, long count, long r, tile x,
+                                                           long steps, const int rows, const int wide, float *y,
+                                                           long outputs) {
+    f8 total[TALL][SLICE];
+    for (int i = 0; i < rows; i++)
+        for (int h = 0; h < SLICE; h++) total[i][h] = load(y + i * outputs + 8 * h);
+    for (long g = 0; g < count; g++) {
+        i8 terms[TALL][SLICE];
+        for (int i = 0; i < rows; i++)
+            for (int h = 0; h < SLICE; h++) terms[i][h] = (i8){0};
+        for (long step = 0; step < steps; step++, slice += SLICE, x.words += rows) {
+            v32 left = slice[0], right = slice[1];
+            IN_REGISTER(left);
+            IN_REGISTER(right);
+            for (int i = 0; i < rows; i++) {
+                i8 words = (i8){0} + x.words[i];
+                add_terms(&terms[i][0], left, words, wide);
+                add_terms(&terms[i][1], right, words, wide);
+            }
+        }
+        for (int i = 0; i < rows; i++)
+            for (int h = 0; h < SLICE; h++)
+                total[i][h] = add_group(total[i][h], terms[i][h], of + g, r + h, x.scale[i * x.groups + g],
+                                        x.sum[i * x.groups + g], wide);
+    }
+    for (int i = 0; i < rows; i++)
+        for (int h = 0; h < SLICE; h++) store(y + i * outputs + 8 * h, total[i][h]);
+}
+
+#define DIRECT(ROWS, OCTETS_AT_ONCE)                                                                                   \
+    case ROWS: direct(of, x, ROWS, OCTETS_AT_ONCE, bits, wide, y, outputs); break;
+
+static inline __attribute__((always_inline)) void all_direct(const group *of, long count, long first, activations numbers,
+                                                             long all_rows, const int bits, const int wide, float *to,
+                                                             long outputs) {
+    for (long g = 0; g < count; g++, of++) {
+        float *y = to;
+        for (long i = 0, rows; i < all_rows; i += rows, y += rows * outputs) {
+            rows = tile_of(all_rows, i);
+            tile x = tile_at(numbers, i, rows, first + g);
+            switch (rows) {
+                DIRECT(1, 4)
+                DIRECT(2, 4)
+                DIRECT(3, 2)
+                DIRECT(4, 2)
+            }
         }
     }
 }
 
 #define UNPACKED(ROWS)                                                                                                 \
-    static void unpacked##ROWS(const float *slice, long inputs, const float *x, long width, float *y, long outputs) { \
-        f8 total[ROWS][2];                                                                                             \
-        for (int i = 0; i < ROWS; i++)                                                                                 \
-            for (int h = 0; h < 2; h++) total[i][h] = load(y + i * outputs + 8 * h);                                   \
-        for (long k = 0; k < inputs; k++) {                                                                            \
-            f8 left = load(slice + k * SLICE), right = load(slice + k * SLICE + 8);                                    \
-            for (int i = 0; i < ROWS; i++) {                                                                           \
-                total[i][0] += left * x[i * width + k];                                                                \
-                total[i][1] += right * x[i * width + k];                                                               \
-            }                                                                                                          \
-        }                                                                                                              \
-        for (int i = 0; i < ROWS; i++)                                                                                 \
-            for (int h = 0; h < 2; h++) store(y + i * outputs + 8 * h, total[i][h]);                                   \
-    }
-UNPACKED(1)
-UNPACKED(2)
-UNPACKED(4)
-UNPACKED(6)
+    case ROWS: unpacked(slice, of, count, r, x, steps, ROWS, wide, y + i * outputs + 8 * r, outputs); break;
 
-/* y [rows, 64] += x [rows, inputs] times unpacked values */
-static void multiply_unpacked(const float *values, long inputs, const float *x, long width, long rows, float *y,
-                              long outputs) {
-    long i = 0;
-    while (i < rows) {
-        long left = rows - i, step = left >= 6 ? 6 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        for (long r = 0; r < PANEL; r += SLICE) {
-            const float *slice = values + r * inputs, *from = x + i * width;
-            float *to = y + i * outputs + r;
-            switch (step) {
-                case 6: unpacked6(slice, inputs, from, width, to, outputs); break;
-                case 4: unpacked4(slice, inputs, from, width, to, outputs); break;
-                case 2: unpacked2(slice, inputs, from, width, to, outputs); break;
-                default: unpacked1(slice, inputs, from, width, to, outputs);
+/* A slice stays in the first cache while all rows go past it. */
+static inline __attribute__((always_inline)) void all_unpacked(const v32 *slice, const group *of, long count, long first,
+                                                               activations numbers, long all_rows, const int wide,
+                                                               float *y, long outputs) {
+    long steps = numbers.size * wide / 32;
+    for (long r = 0; r < OCTETS; r += SLICE, slice += count * steps * SLICE)
+        for (long i = 0, rows; i < all_rows; i += rows) {
+            rows = tile_of(all_rows, i);
+            tile x = tile_at(numbers, i, rows, first);
+            switch (rows) {
+                UNPACKED(6)
+                UNPACKED(4)
+                UNPACKED(2)
+                UNPACKED(1)
             }
         }
-        i += step;
-    }
 }
 
-static void multiply_direct(const group *of, const float *x, long width, long rows, float *y, long outputs) {
-    switch (rows) {
-        case 1: direct1(of, x, width, y, outputs); break;
-        case 2: direct2(of, x, width, y, outputs); break;
-        case 3: direct3(of, x, width, y, outputs); break;
-        default: direct4(of, x, width, y, outputs);
+/* Each form has functions of its own: inlined into one, they take registers from each other. */
+#define FORM(BITS, WIDE)                                                                                               \
+    static __attribute__((noinline)) void direct_##BITS##_##WIDE(const group *of, long count, long first,             \
+                                                                 activations x, long rows, float *y, long outputs) {   \
+        all_direct(of, count, first, x, rows, BITS, WIDE, y, outputs);                                                 \
     }
-}
+FORM(4, 8)
+FORM(4, 16)
+FORM(8, 16)
+#define WIDTH(WIDE)                                                                                                    \
+    static __attribute__((noinline)) void unpacked_##WIDE(const v32 *slice, const group *of, long count, long first,  \
+                                                          activations x, long rows, float *y, long outputs) {          \
+        all_unpacked(slice, of, count, first, x, rows, WIDE, y, outputs);                                              \
+    }
+WIDTH(8)
+WIDTH(16)
 
-/* One panel: y [rows, 64] += x times it, as many groups at a time as their values fit into `values`. */
-static void multiply_panel(const matrix *by, long panel, const float *x, long rows, float *y, float *values) {
-    long width = by->groups * by->size, outputs = by->panels * PANEL, most = INPUTS / by->size;
+/* One panel: y [rows, 64] += x times it, as many groups at a time as can be kept unpacked. */
+static void multiply_panel(const matrix *by, long panel, activations x, long rows, float *y, v32 *kept) {
+    long outputs = by->panels * PANEL, most = INPUTS / by->size, steps = by->size * x.bits / 32;
+    group of[INPUTS / 16];
     for (long first = 0; first < by->groups; first += most) {
         long count = by->groups - first < most ? by->groups - first : most;
-        for (long number = 0; number < count; number++) {
-            group of = group_of(by, panel, first + number);
-            if (rows <= FEW)
-                multiply_direct(&of, x + (first + number) * by->size, width, rows, y, outputs);
-            else
-                unpack(&of, values + number * by->size * SLICE, count * by->size);
+        for (long g = 0; g < count; g++) open_group(by, panel, first + g, of + g);
+        if (rows <= FEW) {
+            (x.bits == 8 ? direct_4_8 : by->bits == 4 ? direct_4_16 : direct_8_16)(of, count, first, x, rows, y, outputs);
+        } else {
+            for (long g = 0; g < count; g++) unpack(of + g, by->bits, x.bits, kept + g * steps * SLICE, count * steps);
+            (x.bits == 8 ? unpacked_8 : unpacked_16)(kept, of, count, first, x, rows, y, outputs);
         }
-        if (rows > FEW) multiply_unpacked(values, count * by->size, x + first * by->size, width, rows, y, outputs);
     }
 }
 
-/* y [rows, panels * 64] = x [rows, groups * size] times the matrix. */
-void saltway_multiply(const matrix *by, const float *x, long rows, float *y, int threads) {
-    long outputs = by->panels * PANEL;
+void saltway_multiply(const matrix *by, const float *x, long rows, void *room, float *y, int threads) {
+    long outputs = by->panels * PANEL, words = rows * by->groups * by->size * by->wide / 32;
+    float *scale = (float *)room + words;
+    activations numbers = {room, scale, scale + rows * by->groups, by->groups, by->size, by->wide};
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        float values[INPUTS * PANEL] __attribute__((aligned(64)));
+        v32 kept[INPUTS * PANEL / 16];
+#pragma omp for schedule(static)
+        for (long row = 0; row < rows; row++) {
+            long first = row / TALL * TALL;
+            if (rows <= FEW) first = row / LOW * LOW;
+            while (first + tile_of(rows, first) <= row) first += tile_of(rows, first);
+            prepare(x, row, first, tile_of(rows, first), numbers);
+        }
 #pragma omp for schedule(static)
         for (long panel = 0; panel < by->panels; panel++) {
             float *mine = y + panel * PANEL;
             for (long i = 0; i < rows; i++) memset(mine + i * outputs, 0, PANEL * sizeof(float));
-            multiply_panel(by, panel, x, rows, mine, values);
+            multiply_panel(by, panel, numbers, rows, mine, kept);
         }
     }
 }

@@ -11,6 +11,18 @@
 
 typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t i8 __attribute__((vector_size(32)));
+typedef int16_t h16 __attribute__((vector_size(32)));
+typedef uint16_t u16 __attribute__((vector_size(32)));
+typedef uint8_t v32 __attribute__((vector_size(32)));
+
+/* Keeps a value that is used several times from being read anew each time. */
+#ifdef __AVX2__
+#define IN_REGISTER(value) __asm__("" : "+x"(value))
+#define ADD_IN_PLACE(how, total, term, sum) __asm__(how " %1, %0, %0" : "+x"(total) : "x"(term))
+#else
+#define ADD_IN_PLACE(how, total, term, sum) total = sum
+#define IN_REGISTER(value)
+#endif
 
 static inline f8 load(const float *at) { return *(const f8 *)at; }
 
@@ -22,20 +34,74 @@ static inline float sum(f8 v) {
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
-/* Eight codes of a byte each, widened. GCC's own conversion goes number by number here. */
-static inline i8 unsigned_codes(const uint8_t *at) {
+static inline v32 load_bytes(const uint8_t *at) {
+    v32 bytes;
+    memcpy(&bytes, at, sizeof bytes);
+    return bytes;
+}
+
+static inline long sum_up(i8 v) {
+    long total = 0;
+    for (int l = 0; l < 8; l++) total += v[l];
+    return total;
+}
+
+/* Sums of two products each, of numbers of 16 bits. */
+static inline i8 products(h16 a, h16 b) {
 #ifdef __AVX2__
-    return (i8)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)at));
+    return (i8)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 #else
-    return (i8){at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]};
+    i8 found;
+    for (int l = 0; l < 8; l++) found[l] = a[2 * l] * b[2 * l] + a[2 * l + 1] * b[2 * l + 1];
+    return found;
 #endif
 }
 
-static inline i8 signed_codes(const int8_t *at) {
+/* The same of numbers of 8 bits, of which the second ones have a sign; the sums must fit into 16. */
+static inline h16 byte_products(v32 a, v32 b) {
 #ifdef __AVX2__
-    return (i8)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)at));
+    return (h16)_mm256_maddubs_epi16((__m256i)a, (__m256i)b);
 #else
-    return (i8){at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]};
+    h16 found;
+    for (int l = 0; l < 16; l++) found[l] = a[2 * l] * (int8_t)b[2 * l] + a[2 * l + 1] * (int8_t)b[2 * l + 1];
+    return found;
+#endif
+}
+
+/* a * b + c, rounded once: left to the compiler, two places of the same sum could differ. */
+static inline f8 fused(f8 a, f8 b, f8 c) {
+#ifdef __FMA__
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* Rounded to the nearest whole number, halves to even. */
+static inline i8 nearest(f8 x) {
+#ifdef __AVX2__
+    return (i8)_mm256_cvtps_epi32(x);
+#else
+    i8 found;
+    for (int l = 0; l < 8; l++) found[l] = (int32_t)__builtin_rintf(x[l]);
+    return found;
+#endif
+}
+
+/* Eight float16. */
+static inline f8 widened(const uint16_t *at) {
+#ifdef __F16C__
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
+#else
+    f8 found;
+    for (int l = 0; l < 8; l++) {
+        int exponent = at[l] >> 10 & 31, fraction = at[l] & 1023;
+        float size = exponent == 31 ? (fraction ? __builtin_nanf("") : __builtin_inff())
+                     : exponent     ? __builtin_ldexpf(1024 + fraction, exponent - 25)
+                                    : __builtin_ldexpf(fraction, -24);
+        found[l] = at[l] >> 15 ? -size : size;
+    }
+    return found;
 #endif
 }
 

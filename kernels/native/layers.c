@@ -27,12 +27,14 @@ typedef struct {
     float *rotated;         /* [rows, heads + kv_heads, head_dim] */
     float *mixed;           /* [rows, heads, head_dim] */
     float *gate_up, *gated; /* [rows, 2 hidden], [rows, hidden] */
+    void *room;             /* for the activations of any product */
     long count, rows, width, heads, kv_heads, head_dim, hidden;
     float epsilon;
 } pass;
 
-static void apply(const linear *by, const float *x, long rows, float *y, int threads) {
-    saltway_multiply(by->by, x, rows, y, threads);
+static void apply(const linear *by, const float *x, const pass *all, float *y, int threads) {
+    long rows = all->rows;
+    saltway_multiply(by->by, x, rows, all->room, y, threads);
     long outputs = by->by->panels * PANEL;
     for (long i = 0; by->bias && i < rows; i++)
         for (long r = 0; r < outputs; r += 8) store(y + i * outputs + r, load(y + i * outputs + r) + load(by->bias + r));
@@ -47,7 +49,7 @@ static void attention(const pass *all, long index, int threads) {
     const layer *of = all->layers + index;
     task *seen = all->tasks[index];
     long rows = all->rows, dim = all->head_dim, turned = all->heads + all->kv_heads, apart = (turned + all->kv_heads) * dim;
-    apply(&of->qkv, all->normed, rows, all->qkv, threads);
+    apply(&of->qkv, all->normed, all, all->qkv, threads);
     for (long i = 0; of->qk_norm && i < rows; i++) {
         float *qk = all->qkv + i * apart;
         saltway_norm(qk, of->qk_norm, turned, turned, dim, all->epsilon, qk);
@@ -60,13 +62,13 @@ static void attention(const pass *all, long index, int threads) {
     seen->mixed = all->mixed;
     saltway_place(seen, all->rotated + all->heads * dim, turned * dim, all->qkv + turned * dim, apart);
     saltway_attend(seen, threads);
-    apply(&of->output, all->mixed, rows, all->normed, threads);
+    apply(&of->output, all->mixed, all, all->normed, threads);
 }
 
 static void feed_forward(const pass *all, const layer *of, int threads) {
-    apply(&of->gate_up, all->normed, all->rows, all->gate_up, threads);
+    apply(&of->gate_up, all->normed, all, all->gate_up, threads);
     saltway_gate(all->gate_up, all->rows, all->hidden, all->gated);
-    apply(&of->down, all->gated, all->rows, all->normed, threads);
+    apply(&of->down, all->gated, all, all->normed, threads);
 }
 
 void saltway_layers(const pass *all, int threads) {

@@ -75,7 +75,7 @@ class _Pass(ctypes.Structure):
     _fields_ = (
         [(name, _POINTER) for name in ("layers", "tasks", "keys", "values")]
         + [(name, _LONG) for name in ("keys_apart", "values_apart")]
-        + [(name, _POINTER) for name in ("cos", "sin", "x", "normed", "qkv", "rotated", "mixed", "gate_up", "gated")]
+        + [(name, _POINTER) for name in ("cos", "sin", "x", "normed", "qkv", "rotated", "mixed", "gate_up", "gated", "room")]
         + [(name, _LONG) for name in ("count", "rows", "width", "heads", "kv_heads", "head_dim", "hidden")]
         + [("epsilon", ctypes.c_float)]
     )
@@ -98,6 +98,7 @@ class CodedLayers:
         self._layers = (_Layer * len(layers))(*map(_layer, layers))
         self._width = layers[0].attention_norm.numel()
         self._hidden = layers[0].down.panels.inputs
+        self._room = max(one.panels.room for layer in layers for one in layer.linears)
         self._heads, self._kv_heads, self._head_dim, self._epsilon = heads, kv_heads, head_dim, epsilon
 
     @staticmethod
@@ -118,6 +119,7 @@ class CodedLayers:
             self._heads * dim,
             2 * self._hidden,
             self._hidden,
+            self._room,
         )
         between = [torch.empty(rows * size) for size in sizes]
         for task in {id(task): task for task in tasks.of_layers}.values():

@@ -15,7 +15,7 @@ def test_every_storage_and_every_kind_of_kv_stands_beside_float32(tmp_path: Path
     measured = measure(open_weights(write_tiny(tmp_path / "tiny.gguf")), range(5, 69))
     figures, kv = measured["weights"], measured["kv"]
     assert figures["float32"] == {"perplexity": figures["float32"]["perplexity"], "kl": 0, "same_top": 1}
-    assert {"file", "int8", "int4", "fp8", "w8a8"} < set(figures)
+    assert {"file", "file-a8", "int8", "int4", "fp8", "w8a8"} < set(figures)
     assert figures["file"]["kl"] < 1e-5
     assert all(0 < figures[name]["kl"] < 0.1 for name in ("int8", "int4", "fp8", "w8a8"))
     assert figures["w8a8"]["kl"] < figures["fp8"]["kl"]

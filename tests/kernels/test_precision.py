@@ -55,11 +55,11 @@ def test_without_kernels_in_c_auto_keeps_weights_in_16_bits_where_there_is_a_ker
 @on("processor", ["AVX2", "DEFAULT"], indirect=True)
 @pytest.mark.usefixtures("processor", "library")
 def test_with_kernels_in_c_auto_keeps_what_the_file_has() -> None:
-    assert storage_of("auto", torch.float32) == "file"
+    assert storage_of("auto", torch.float32) == "file-a8"
 
 
 @pytest.mark.usefixtures("without_native")
-@on("choice", ["file", "int8", "int4"])
+@on("choice", ["file", "file-a8", "int8", "int4"])
 def test_codes_need_kernels_in_c(choice: str) -> None:
     with pytest.raises(ValueError, match=f"weights {choice} needs kernels in C"):
         storage_of(choice, torch.float32)
