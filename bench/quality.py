@@ -7,8 +7,8 @@ kl           mean Kullback-Leibler divergence from the float32 model's next-toke
 same_top     share of positions at which both find the same token likeliest
 
 The text goes through the worker's own forward pass in windows of 256 tokens, each on its own. int8 and int4 are what
-plain numbers become: of a quantised file its values are taken, not its codes, which `file` and `file-a8` have. fp8 and w8a8 (int8 on
-CUDA) are the codes of CUDA, multiplied by the CPU, where the rest is computed in float32.
+plain numbers become: of a quantised file its values are taken, not its codes, which `file` and `file-a8` have. fp8 and
+w8a8 (int8 on CUDA) are the codes of CUDA, multiplied by the CPU, where the rest is computed in float32.
 """
 
 import argparse

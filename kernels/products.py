@@ -65,7 +65,7 @@ class CodesProduct:
     native           the kernels in C
     codes            [out, in]: of 4 bits as uint8, of 8 as int8
     scale, minimum   see Panels
-    wide             bits to which activations are rounded: 16, which is as good as not at all, or with codes of 4 bits 8
+    wide             bits to which activations are rounded: 16, as good as not at all, or with codes of 4 bits 8
 
     A row's result is the same bits alone and among others.
     """

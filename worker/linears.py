@@ -38,8 +38,8 @@ class Linears:
 
     storage   what matrices are kept as. With file, file-a8, int8 and int4 the blocks of a quantised file stay as they
               are; what it has as plain numbers is kept in 16 bits, or brought to 8 or 4. The head is never brought to
-              4: that would cost quality. With file-a8 activations are brought to 8 bits where codes have 4. fp8 and w8a8 leave the head as it is too, and a matrix of a shape that their kernel
-              does not take
+              4: that would cost quality. With file-a8 activations are brought to 8 bits where codes have 4. fp8 and
+              w8a8 leave the head as it is too, and a matrix of a shape that their kernel does not take
     tile      rows of every product in the deterministic mode whose results depend on how many there are; None for as
               many as there are
     device    where the layers compute. Packed matrices are the CPU's, fp8 and w8a8 anybody's; on any other device

@@ -133,7 +133,7 @@ class Model:
         projections = [f"{stem}.self_attn.{name}_proj" for name in "qkv"]
         return _Layer(
             attention_norm=self._load_norm(weights.tensor(f"{stem}.input_layernorm.weight")),
-            # Of all layers these are hurt most by rounding what goes in: half of the divergence for a sixth of the work.
+            # Of all these are hurt most by rounding what goes in: half of the divergence for a sixth of the work.
             qkv=linears(*projections, bias=config.qkv_bias, fine=True),
             qk_norm=self._load_qk_norm(weights, f"{stem}.self_attn") if config.qk_norm else None,
             output=linears(f"{stem}.self_attn.o_proj", bias=config.output_bias),

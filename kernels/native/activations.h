@@ -10,9 +10,9 @@ enum {
     TALL = 6, /* and of more rows */
 };
 
-/* A group of a row has one scale, and no value moves by more than half of it: a 254th of the largest beside it in 8 bits,
-   a 65,534th in 16. A word has four inputs of 8 bits, or two of 16: of every four inputs the first and the third, then
-   the second and the fourth. */
+/* A group of a row has one scale, and no value moves by more than half of it: a 254th of the largest beside it in 8
+   bits, a 65,534th in 16. A word has four inputs of 8 bits, or two of 16: of every four inputs the first and the third,
+   then the second and the fourth. */
 typedef struct {
     int32_t *words; /* tile after tile of rows: [groups * size * bits / 32, rows of the tile] */
     float *scale;   /* [rows, groups] */
@@ -41,7 +41,8 @@ static inline void put(i8 numbers, long bits, int32_t *words, long apart) {
     }
 }
 
-/* The largest size of `count` numbers. Compared as integers, infinity wins over all numbers, and not-a-number over it. */
+/* The largest size of `count` numbers. Compared as integers, infinity wins over all numbers, and not-a-number over it.
+ */
 static inline float largest_of(const float *x, long count) {
     i8 most = {0};
     for (long k = 0; k < count; k += 8) {
@@ -55,8 +56,8 @@ static inline float largest_of(const float *x, long count) {
     return largest;
 }
 
-/* One row of x [rows, groups * size]. A group of no size to speak of is zeros. One in which a number is infinite or none
-   has such a scale, and spoils its row alone. */
+/* One row of x [rows, groups * size]. A group of no size to speak of is zeros. One in which a number is infinite or
+   none has such a scale, and spoils its row alone. */
 static inline void prepare(const float *x, long row, long first, long tile, activations to) {
     long inputs = to.groups * to.size, steps = to.size * to.bits / 32;
     float top = to.bits == 8 ? 127 : 32767;

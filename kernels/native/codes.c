@@ -10,7 +10,7 @@
 enum {
     OCTETS = PANEL / 8, /* of outputs: a vector has some inputs of each of eight */
     SLICE = 2,          /* octets that are added up at once from unpacked codes */
-    INPUTS = 576,       /* whose codes of one panel are kept unpacked: 37 or 74 KB, beside the activations in the second cache */
+    INPUTS = 576,       /* whose codes of one panel are kept unpacked: 37 or 74 KB, beside activations in the second cache */
 };
 
 typedef struct {
@@ -34,24 +34,24 @@ static inline void open_group(const matrix *by, long panel, long number, group *
 }
 
 /* Codes of a vector as they meet word n of its activations: the lower halves first, of bytes or of pairs of them. */
-static inline __attribute__((always_inline)) v32 part(v32 codes, const int n, const int bits, const int wide) {
+EACH v32 part(v32 codes, const int n, const int bits, const int wide) {
     if (wide == 8) return (v32)(((u16)codes >> 4 * n) & 0x0f0f);
     if (bits == 4) return (v32)(((u16)codes >> (n % 2 * 8 + n / 2 * 4)) & 15);
     return n ? (v32)((h16)codes >> 8) : (v32)((h16)((u16)codes << 8) >> 8);
 }
 
 /* Terms of 8-bit activations are added in 16 bits, which hold those of a group: 32 * 15 * 127 / 2. */
-static inline __attribute__((always_inline)) void add_terms(i8 *terms, v32 codes, i8 words, const int wide) {
+EACH void add_terms(i8 *terms, v32 codes, i8 words, const int wide) {
     i8 total = *terms;
     if (wide == 8)
-        ADD_IN_PLACE("vpaddw", total, (i8)byte_products(codes, (v32)words), (i8)((h16)total + byte_products(codes, (v32)words)));
+        ADD_IN_PLACE("vpaddw", total, (i8)byte_products(codes, (v32)words),
+                     (i8)((h16)total + byte_products(codes, (v32)words)));
     else
         ADD_IN_PLACE("vpaddd", total, products((h16)codes, (h16)words), total + products((h16)codes, (h16)words));
     *terms = total;
 }
 
-static inline __attribute__((always_inline)) f8 add_group(f8 total, i8 terms, const group *of, long r, float scale, float sum,
-                                                          const int wide) {
+EACH f8 add_group(f8 total, i8 terms, const group *of, long r, float scale, float sum, const int wide) {
     if (wide == 8) terms = products((h16)terms, (h16){0} + 1);
     return fused(floats(terms) * of->scale[r], all(scale), fused(of->minimum[r], all(sum), total));
 }
@@ -70,8 +70,8 @@ static inline tile tile_at(activations x, long first, long rows, long number) {
 }
 
 /* y [rows, 64] += rows of one group's activations times its codes, straight from where they lie, `octets` at a time */
-static inline __attribute__((always_inline)) void direct(const group *of, tile x, const int rows, const int octets,
-                                                         const int bits, const int wide, float *y, long outputs) {
+EACH void direct(const group *of, tile x, const int rows, const int octets, const int bits, const int wide, float *y,
+                 long outputs) {
     for (long r = 0; r < OCTETS; r += octets) {
         i8 terms[4][4];
         for (int i = 0; i < rows; i++)
@@ -92,7 +92,8 @@ static inline __attribute__((always_inline)) void direct(const group *of, tile x
         for (int i = 0; i < rows; i++)
             for (int h = 0; h < octets; h++) {
                 float *at = y + i * outputs + 8 * (r + h);
-                store(at, add_group(load(at), terms[i][h], of, r + h, x.scale[i * x.groups], x.sum[i * x.groups], wide));
+                store(at,
+                      add_group(load(at), terms[i][h], of, r + h, x.scale[i * x.groups], x.sum[i * x.groups], wide));
             }
     }
 }
@@ -101,18 +102,18 @@ static inline __attribute__((always_inline)) void direct(const group *of, tile x
 static void unpack(const group *of, long bits, long wide, v32 *to, long steps) {
     for (long v = 0; v < of->vectors; v++)
         for (long r = 0; r < OCTETS; r++) {
-            v32 codes = load_bytes(of->codes + (v * OCTETS + r) * sizeof(v32)), *at = to + r / SLICE * steps * SLICE + r % SLICE;
+            v32 codes = load_bytes(of->codes + (v * OCTETS + r) * sizeof(v32)),
+                *at = to + r / SLICE * steps * SLICE + r % SLICE;
             for (long n = 0; n < wide / bits; n++)
-                at[(v * (wide / bits) + n) * SLICE] = wide == 8    ? part(codes, n, 4, 8)
+                at[(v * (wide / bits) + n) * SLICE] = wide == 8   ? part(codes, n, 4, 8)
                                                       : bits == 4 ? part(codes, n, 4, 16)
                                                                   : part(codes, n, 8, 16);
         }
 }
 
 /* y [rows, 16] += rows of `count` groups' activations times a slice of their codes */
-static inline __attribute__((always_inline)) void unpacked(const v32 *slice, const group *of, long count, long r, tile x,
-                                                           long steps, const int rows, const int wide, float *y,
-                                                           long outputs) {
+EACH void unpacked(const v32 *slice, const group *of, long count, long r, tile x, long steps, const int rows,
+                   const int wide, float *y, long outputs) {
     f8 total[TALL][SLICE];
     for (int i = 0; i < rows; i++)
         for (int h = 0; h < SLICE; h++) total[i][h] = load(y + i * outputs + 8 * h);
@@ -139,12 +140,11 @@ static inline __attribute__((always_inline)) void unpacked(const v32 *slice, con
         for (int h = 0; h < SLICE; h++) store(y + i * outputs + 8 * h, total[i][h]);
 }
 
-#define DIRECT(ROWS, OCTETS_AT_ONCE)                                                                                   \
+#define DIRECT(ROWS, OCTETS_AT_ONCE) \
     case ROWS: direct(of, x, ROWS, OCTETS_AT_ONCE, bits, wide, y, outputs); break;
 
-static inline __attribute__((always_inline)) void all_direct(const group *of, long count, long first, activations numbers,
-                                                             long all_rows, const int bits, const int wide, float *to,
-                                                             long outputs) {
+EACH void all_direct(const group *of, long count, long first, activations numbers, long all_rows, const int bits,
+                     const int wide, float *to, long outputs) {
     for (long g = 0; g < count; g++, of++) {
         float *y = to;
         for (long i = 0, rows; i < all_rows; i += rows, y += rows * outputs) {
@@ -160,13 +160,12 @@ static inline __attribute__((always_inline)) void all_direct(const group *of, lo
     }
 }
 
-#define UNPACKED(ROWS)                                                                                                 \
+#define UNPACKED(ROWS) \
     case ROWS: unpacked(slice, of, count, r, x, steps, ROWS, wide, y + i * outputs + 8 * r, outputs); break;
 
 /* A slice stays in the first cache while all rows go past it. */
-static inline __attribute__((always_inline)) void all_unpacked(const v32 *slice, const group *of, long count, long first,
-                                                               activations numbers, long all_rows, const int wide,
-                                                               float *y, long outputs) {
+EACH void all_unpacked(const v32 *slice, const group *of, long count, long first, activations numbers, long all_rows,
+                       const int wide, float *y, long outputs) {
     long steps = numbers.size * wide / 32;
     for (long r = 0; r < OCTETS; r += SLICE, slice += count * steps * SLICE)
         for (long i = 0, rows; i < all_rows; i += rows) {
@@ -182,18 +181,19 @@ static inline __attribute__((always_inline)) void all_unpacked(const v32 *slice,
 }
 
 /* Each form has functions of its own: inlined into one, they take registers from each other. */
-#define FORM(BITS, WIDE)                                                                                               \
-    static __attribute__((noinline)) void direct_##BITS##_##WIDE(const group *of, long count, long first,             \
-                                                                 activations x, long rows, float *y, long outputs) {   \
-        all_direct(of, count, first, x, rows, BITS, WIDE, y, outputs);                                                 \
+#define APART static __attribute__((noinline))
+#define FORM(BITS, WIDE)                                                                                           \
+    APART void direct_##BITS##_##WIDE(const group *of, long count, long first, activations x, long rows, float *y, \
+                                      long outputs) {                                                              \
+        all_direct(of, count, first, x, rows, BITS, WIDE, y, outputs);                                             \
     }
 FORM(4, 8)
 FORM(4, 16)
 FORM(8, 16)
-#define WIDTH(WIDE)                                                                                                    \
-    static __attribute__((noinline)) void unpacked_##WIDE(const v32 *slice, const group *of, long count, long first,  \
-                                                          activations x, long rows, float *y, long outputs) {          \
-        all_unpacked(slice, of, count, first, x, rows, WIDE, y, outputs);                                              \
+#define WIDTH(WIDE)                                                                                                 \
+    APART void unpacked_##WIDE(const v32 *slice, const group *of, long count, long first, activations x, long rows, \
+                               float *y, long outputs) {                                                            \
+        all_unpacked(slice, of, count, first, x, rows, WIDE, y, outputs);                                           \
     }
 WIDTH(8)
 WIDTH(16)
@@ -206,7 +206,9 @@ static void multiply_panel(const matrix *by, long panel, activations x, long row
         long count = by->groups - first < most ? by->groups - first : most;
         for (long g = 0; g < count; g++) open_group(by, panel, first + g, of + g);
         if (rows <= FEW) {
-            (x.bits == 8 ? direct_4_8 : by->bits == 4 ? direct_4_16 : direct_8_16)(of, count, first, x, rows, y, outputs);
+            (x.bits == 8     ? direct_4_8
+             : by->bits == 4 ? direct_4_16
+                             : direct_8_16)(of, count, first, x, rows, y, outputs);
         } else {
             for (long g = 0; g < count; g++) unpack(of + g, by->bits, x.bits, kept + g * steps * SLICE, count * steps);
             (x.bits == 8 ? unpacked_8 : unpacked_16)(kept, of, count, first, x, rows, y, outputs);

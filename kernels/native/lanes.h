@@ -15,6 +15,9 @@ typedef int16_t h16 __attribute__((vector_size(32)));
 typedef uint16_t u16 __attribute__((vector_size(32)));
 typedef uint8_t v32 __attribute__((vector_size(32)));
 
+/* Of which each call with other constants is a function of its own. */
+#define EACH static inline __attribute__((always_inline))
+
 /* Keeps a value that is used several times from being read anew each time. */
 #ifdef __AVX2__
 #define IN_REGISTER(value) __asm__("" : "+x"(value))

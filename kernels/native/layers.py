@@ -75,7 +75,10 @@ class _Pass(ctypes.Structure):
     _fields_ = (
         [(name, _POINTER) for name in ("layers", "tasks", "keys", "values")]
         + [(name, _LONG) for name in ("keys_apart", "values_apart")]
-        + [(name, _POINTER) for name in ("cos", "sin", "x", "normed", "qkv", "rotated", "mixed", "gate_up", "gated", "room")]
+        + [
+            (name, _POINTER)
+            for name in ("cos", "sin", "x", "normed", "qkv", "rotated", "mixed", "gate_up", "gated", "room")
+        ]
         + [(name, _LONG) for name in ("count", "rows", "width", "heads", "kv_heads", "head_dim", "hidden")]
         + [("epsilon", ctypes.c_float)]
     )

@@ -75,7 +75,9 @@ def _in_panels(factors: Tensor, *, halves: bool) -> Tensor:
 def _in_vectors(codes: Tensor, groups: int, bits: int) -> Tensor:
     """[outputs, inputs] -> [panels, groups, vectors, octets, outputs, inputs], as codes.c has them."""
     inputs = 32 // bits  # of each output, in a vector: four, or four and four behind them
-    vectors = _filled(codes).view(-1, 8, 8, groups, codes.shape[1] // groups // inputs, inputs).permute(0, 3, 4, 1, 2, 5)
+    vectors = (
+        _filled(codes).view(-1, 8, 8, groups, codes.shape[1] // groups // inputs, inputs).permute(0, 3, 4, 1, 2, 5)
+    )
     if bits == 8:
         return vectors.contiguous()
     return (vectors[..., :4] | (vectors[..., 4:] << 4)).contiguous()

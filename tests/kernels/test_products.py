@@ -28,9 +28,7 @@ def drawn(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
     return [torch.randn(shape, generator=draw) for shape in shapes]
 
 
-def random_groups(
-    seed: int, rows: int, columns: int, size: int, *, halves: bool = False
-) -> tuple[GroupCodes, Tensor]:
+def random_groups(seed: int, rows: int, columns: int, size: int, *, halves: bool = False) -> tuple[GroupCodes, Tensor]:
     """Codes, and the matrix that they stand for; factors that float16 holds, if asked for."""
     draw = torch.Generator().manual_seed(seed)
     codes = torch.randint(0, 16, (rows, columns), generator=draw, dtype=torch.uint8)
@@ -58,7 +56,7 @@ def assert_multiplies(product: Product, x: Tensor, weight: Tensor, tolerance: fl
 
 
 def assert_multiplies_rounded(product: Product, x: Tensor, weight: Tensor, size: int, bits: int) -> None:
-    """Within what activations may have moved: half a step of their group each, of which the largest has 127 or 32,767."""
+    """Within what activations may have moved: half a step each, of which the largest of a group has 127 or 32,767."""
     moved = x.double().view(len(x), -1, size).abs().amax(-1) / (2 ** (bits - 1) - 1) / 2
     room = moved @ weight.double().abs().view(len(weight), -1, size).sum(-1).T
     summed = x.double().abs() @ weight.double().abs().T
@@ -115,7 +113,9 @@ def test_every_code_and_every_sign_fits_into_the_sums(bits: int, library: Native
     codes = torch.full((64, 32), 15, dtype=torch.uint8)
     product = CodesProduct(library, codes, torch.ones(64, 1), torch.zeros(64, 1), bits)
     for sign in (1.0, -1.0):
-        torch.testing.assert_close(product(torch.full((7, 32), sign)), torch.full((7, 64), sign * 480), rtol=1e-6, atol=0)
+        torch.testing.assert_close(
+            product(torch.full((7, 32), sign)), torch.full((7, 64), sign * 480), rtol=1e-6, atol=0
+        )
 
 
 @pytest.mark.parametrize("bits", [8, 16])
