@@ -1,7 +1,9 @@
+from collections import OrderedDict
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.bounded import BoundedCache
+from gateway.bounded import BoundedCache, keep_newest
 
 
 def test_the_least_recently_used_goes_first() -> None:
@@ -30,3 +32,11 @@ def test_it_never_holds_more_than_its_bound(puts: list[tuple[int, int]]) -> None
     held = [value for key in range(6) if (value := cache.get("", key)) is not None]
     assert cache.bytes == sum(held)
     assert len(cache) == len(held)
+
+
+def test_the_newest_entries_are_kept_by_number() -> None:
+    entries: OrderedDict[str, int] = OrderedDict()
+    for value, key in enumerate("abcad"):
+        entries[key] = value
+        keep_newest(entries, key, 3)
+    assert list(entries.items()) == [("c", 2), ("a", 3), ("d", 4)]

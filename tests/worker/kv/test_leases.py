@@ -11,7 +11,7 @@ from tests.worker.kv.books import books, cover_of, lease, tiered_books
 from worker.kv.accounts import OTHER, Tally
 from worker.kv.cover import Crowd
 from worker.kv.leases import LeaseBook
-from worker.kv.ranges import Granted, LeaseRange
+from worker.kv.ranges import Granted
 
 DEFAULT = 35
 
@@ -336,12 +336,6 @@ def test_blocks_that_come_and_go_before_their_time_leave_no_timers() -> None:
         book.released("a")
     assert len(book._timers) < 100
     book.check()
-
-
-@pytest.mark.parametrize(("priority", "ttl"), [(-1, 1), (101, 1), (50, -1), (50, math.nan)])
-def test_terms_out_of_range_are_refused(priority: int, ttl: float) -> None:
-    with pytest.raises(ValueError, match="lease"):
-        LeaseRange("a", priority, ttl)
 
 
 @pytest.mark.parametrize(
