@@ -35,6 +35,9 @@ class Grammar(Protocol):
     def allowed(self) -> NDArray[np.bool_]:
         """Which tokens may come next, [vocabulary]. GrammarLimitError when that cannot be told in bounded time."""
 
+    def permits(self, token: int) -> bool:
+        """Whether a token is among those; False also when that cannot be told, which `allowed` then says."""
+
     def forced(self) -> list[int]:
         """The tokens that must come next whatever the model says; often none."""
 
@@ -73,6 +76,10 @@ class LLGrammar:
         if self._matcher.is_error():
             raise GrammarLimitError
         return np.unpackbits(self._bits.view(np.uint8), count=self._vocabulary, bitorder="little").view(np.bool_)
+
+    def permits(self, token: int) -> bool:
+        # Where tokens are forced the mask has fewer than what fits: the text may be spelled in one way only.
+        return not self._matcher.compute_ff_tokens() and bool(self._matcher.validate_tokens([token]))
 
     def forced(self) -> list[int]:
         return self._matcher.compute_ff_tokens()

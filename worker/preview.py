@@ -1,8 +1,6 @@
 """What a reply would go on with by the logits of another model."""
 
-import numpy as np
-from numpy.typing import NDArray
-
+from worker.allowed import Continuations
 from worker.grammar import Grammar, GrammarLimitError
 from worker.sampler import Logits, Sampler
 
@@ -40,14 +38,11 @@ class Preview:
         self._position += len(tokens)
         return tokens
 
-    def _allowed(self, size: int) -> NDArray[np.bool_] | None:
+    def _allowed(self, size: int) -> Continuations | None:
         goes_on = self._position < self._least
         if self._grammar is None and not goes_on:
             return None
-        allowed = np.ones(size, dtype=np.bool_) if self._grammar is None else self._grammar.allowed().copy()
-        if goes_on:
-            allowed[list(self._stop_ids)] = False
-        return allowed
+        return Continuations(self._grammar, size, self._stop_ids if goes_on else ())
 
     def _moved_on(self, token: int) -> list[int]:
         """What the grammar forces behind a token."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.allowed import Allowed
 from worker.race import race
 from worker.wire import Sampling, TokenLogprob
 
@@ -47,25 +48,42 @@ class Sampler:
         if self._changes_logits:
             self._generated[token] += 1
 
-    def choose(self, logits: Logits, position: int, allowed: NDArray[np.bool_] | None) -> Choice | None:
+    def choose(self, logits: Logits, position: int, allowed: Allowed | None) -> Choice | None:
         """The next token; None when nothing is allowed. See `pick`."""
         token = self.pick(logits, position, allowed)
         return None if token is None else Choice(token, self._logprob(logits, token))
 
-    def pick(self, logits: Logits, position: int, allowed: NDArray[np.bool_] | None) -> int | None:
+    def pick(self, logits: Logits, position: int, allowed: Allowed | None) -> int | None:
         """The next token alone; None when nothing is allowed.
 
         logits    [vocabulary]; not changed
         position  tokens generated before this one
-        allowed   [vocabulary], or None when all are
+        allowed   None when all tokens are
+
+        What would be chosen if all were is tried first, and mostly it is allowed: then nobody needs to know which
+        others are. A draw that is thrown away leaves the distribution exact, since the next has randomness of its own;
+        where top-k, top-p or min-p count what is allowed there is no such trial.
         """
         scores = self._penalised(logits) if self._changes_logits else logits
-        if allowed is not None:
-            scores = np.where(allowed, scores, -np.inf)
+        if allowed is None:
+            return self._one_of(scores, position, 0)
+        if not self._filters:
+            token = self._one_of(scores, position, 0)
+            if token is not None and allowed.permits(token):
+                return token
+        return self._one_of(np.where(allowed.mask(), scores, -np.inf), position, 1)
+
+    @property
+    def _filters(self) -> bool:
+        """Whether the set of candidates says who may be drawn."""
+        params = self.params
+        return params.temperature > 0 and not (params.top_k == 0 and params.top_p == 1.0 and params.min_p == 0.0)
+
+    def _one_of(self, scores: Logits, position: int, draw: int) -> int | None:
         best = int(scores.argmax())
         if scores[best] == -np.inf:
             return None
-        return best if self.params.temperature == 0 else self._draw(scores, position)
+        return best if self.params.temperature == 0 else self._draw(scores, position, draw)
 
     def _penalised(self, logits: Logits) -> Logits:
         """source   frequency and presence: OpenAI's API reference; repetition: CTRL, Keskar et al., 2019"""
@@ -81,12 +99,12 @@ class Sampler:
             scores[token] += value
         return scores
 
-    def _draw(self, scores: Logits, position: int) -> int:
-        """One of the tokens that top-k, top-p and min-p leave, by their weights."""
+    def _draw(self, scores: Logits, position: int, draw: int) -> int:
+        """One of the tokens that top-k, top-p and min-p leave, by their weights; `draw` counts those of a position."""
         with np.errstate(over="ignore"):  # a temperature next to 0 sends all others to -inf, as it should
             weights = np.exp((scores - scores.max()) / np.float32(max(self.params.temperature, _LEAST_TEMPERATURE)))
-        key = int(np.random.Philox(key=self._key, counter=position).random_raw())
-        if self.params.top_k == 0 and self.params.top_p == 1.0 and self.params.min_p == 0.0:
+        key = int(np.random.Philox(key=self._key, counter=position).random_raw(draw + 1)[draw])
+        if not self._filters:
             return _any(weights, key)
         tokens = self._candidates(weights)
         return int(tokens[race(weights[tokens], tokens, key)])

@@ -3,11 +3,10 @@
 import time
 from array import array
 from collections.abc import Callable
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import partial
 
 from cacheplane.identity import Namespace, Span
+from worker.allowed import Continuations
 from worker.drafting import Drafter, Price
 from worker.grammar import Grammar, GrammarLimitError, Landing, landing_room
 from worker.kv import Holding
@@ -304,21 +303,16 @@ class Sequence:
         if choice.logprob is not None and len(self.tokens) > before:
             logprobs.append(choice.logprob)
 
-    def _allowed(self) -> NDArray[np.bool_] | None:
-        left = self.left
+    def _allowed(self) -> Continuations | None:
         goes_on = self.generated < self.job.params.min_tokens
         if self._grammar is None:
-            return self._without_stops(np.ones(len(self._vocabulary), dtype=np.bool_)) if goes_on else None
-        allowed = self._grammar.allowed()
-        if goes_on or self.job.params.ignore_eos:
-            more = self._without_stops(allowed)
-            allowed = more if more.any() else allowed  # where nothing but the end may follow, it ends
-        return self._landing.steer(allowed, left) if left <= self._room else allowed
-
-    def _without_stops(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        more = allowed.copy()
-        more[list(self._stop_ids)] = False
-        return more
+            return Continuations(None, len(self._vocabulary), self._stop_ids) if goes_on else None
+        return Continuations(
+            self._grammar,
+            len(self._vocabulary),
+            banned=self._stop_ids if goes_on or self.job.params.ignore_eos else (),
+            steer=partial(self._landing.steer, left=self.left) if self.left <= self._room else None,
+        )
 
     def _take(self, token: int, texts: list[str]) -> bool:
         """Appends one token; False when the sequence ends with it or before it."""

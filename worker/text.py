@@ -33,6 +33,8 @@ class TextStream:
     def _release(self, text: str) -> str:
         if self.stopped is not None:
             return ""
+        if not self._stops:
+            return text
         found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             # The match that is complete first wins, and of two that end together the longer: the one rule that

@@ -37,6 +37,9 @@ class OneByOne:
             allowed[forced[0]] = True
         return allowed
 
+    def permits(self, token: int) -> bool:
+        return self._inner.permits(token)
+
     def forced(self) -> list[int]:
         return []
 

@@ -125,6 +125,17 @@ def test_rollback_returns_to_the_same_masks(compiler: GrammarCompiler, seed: int
     assert np.array_equal(grammar.allowed(), masks[before])
 
 
+@given(seed=st.integers(0, 2**32), before=st.integers(0, 12))
+def test_one_token_is_permitted_if_the_mask_allows_it(compiler: GrammarCompiler, seed: int, before: int) -> None:
+    grammar = compiler.compile(lark(PERSON))
+    rng = np.random.default_rng(seed)
+    for _ in range(before):
+        assert grammar.accept(int(rng.choice(np.flatnonzero(grammar.allowed()))))
+    allowed = grammar.allowed()
+    permitted = [grammar.permits(token) for token in range(len(allowed))]
+    assert not any(permitted) if grammar.forced() else permitted == allowed.tolist()
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [

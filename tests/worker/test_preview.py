@@ -61,6 +61,9 @@ def test_a_grammar_that_takes_too_long_ends_it(tiny_vocabulary: Vocabulary, comp
         def allowed(self) -> NDArray[np.bool_]:
             raise GrammarLimitError
 
+        def permits(self, token: int) -> bool:  # noqa: ARG002
+            return False
+
     slow = Slow(compiler.compile(TEXT)._matcher, len(tiny_vocabulary))
     assert preview(tiny_vocabulary, slow).take(logits(tiny_vocabulary, 0)) == []
 

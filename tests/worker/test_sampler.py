@@ -23,7 +23,22 @@ def sampler(params: Sampling, *, seed: int = 0, index: int = 0, prompt: set[int]
     return Sampler(params, seed, index, prompt or set())
 
 
-def pick(one: Sampler, logits: Logits, position: int = 0, allowed: NDArray[np.bool_] | None = None) -> int:
+class Only:
+    """Those of a mask may come; counts how often all of it was asked for."""
+
+    def __init__(self, mask: NDArray[np.bool_]) -> None:
+        self._mask = mask
+        self.asked = 0
+
+    def permits(self, token: int) -> bool:
+        return bool(self._mask[token])
+
+    def mask(self) -> NDArray[np.bool_]:
+        self.asked += 1
+        return self._mask
+
+
+def pick(one: Sampler, logits: Logits, position: int = 0, allowed: Only | None = None) -> int:
     choice = one.choose(logits, position, allowed)
     assert choice is not None
     return choice.token
@@ -56,12 +71,15 @@ def exact(logits: Logits, params: Sampling) -> NDArray[np.float64]:
     ],
     ids=repr,
 )
-def test_draws_follow_the_exact_distribution(params: Sampling) -> None:
+@pytest.mark.parametrize("forbidden", [(), (0, 3, 4, 9)])
+def test_draws_follow_the_exact_distribution(params: Sampling, forbidden: tuple[int, ...]) -> None:
     """Pearson's statistic, under a bound that chance passes once in 30,000 times (Wilson and Hilferty, 1931)."""
     logits = np.random.default_rng(7).normal(size=12).astype(np.float32)
-    expected = exact(logits, params) * DRAWS
+    allowed = np.ones(len(logits), dtype=np.bool_)
+    allowed[list(forbidden)] = False
+    expected = exact(np.where(allowed, logits, -np.inf), params) * DRAWS
     one = sampler(params, seed=42)
-    drawn = Counter(pick(one, logits, position) for position in range(DRAWS))
+    drawn = Counter(pick(one, logits, position, Only(allowed)) for position in range(DRAWS))
     assert all(expected[token] for token in drawn)
     likely = np.flatnonzero(expected)
     statistic = sum((drawn[int(token)] - expected[token]) ** 2 / expected[token] for token in likely)
@@ -129,11 +147,22 @@ def test_what_is_not_allowed_is_never_chosen(
     logits: Logits, data: st.DataObject, temperature: float, top_k: int
 ) -> None:
     allowed = data.draw(arrays(np.bool_, len(logits)))
-    choice = sampler(Sampling(max_tokens=1, temperature=temperature, top_k=top_k)).choose(logits, 0, allowed)
+    one = sampler(Sampling(max_tokens=1, temperature=temperature, top_k=top_k))
+    choice = one.choose(logits, 0, Only(allowed))
     if choice is None:
         assert not allowed.any()
     else:
         assert allowed[choice.token]
+        assert temperature > 0 or logits[choice.token] == logits[allowed].max()
+
+
+def test_who_would_be_chosen_anyhow_needs_no_mask() -> None:
+    logits = np.array([0.0, 60.0, 30.0], dtype=np.float32)
+    for temperature in (0.0, 0.5):
+        best, second = Only(np.array([False, True, True])), Only(np.array([True, False, True]))
+        one = sampler(Sampling(max_tokens=1, temperature=temperature))
+        assert (pick(one, logits, 0, best), best.asked) == (1, 0)
+        assert (pick(one, logits, 0, second), second.asked) == (2, 1)
 
 
 def test_a_seed_gives_the_same_tokens_again_whatever_happens_between() -> None:
@@ -202,7 +231,7 @@ def test_logprobs_are_those_of_the_model_and_sum_to_one(logits: Logits) -> None:
     one = sampler(params)
     one.accept(1)
     logits = logits[:20]
-    choice = one.choose(logits, 0, np.arange(len(logits)) == 1)
+    choice = one.choose(logits, 0, Only(np.arange(len(logits)) == 1))
     assert choice is not None
     assert choice.logprob is not None
     top = dict(choice.logprob.top)
