@@ -10,7 +10,7 @@
 enum {
     OCTETS = PANEL / 8, /* of outputs: a vector has some inputs of each of eight */
     SLICE = 2,          /* octets that are added up at once from unpacked codes */
-    INPUTS = 576,       /* whose codes of one panel are kept unpacked: 37 or 74 KB, beside activations in the second cache */
+    INPUTS = 576,       /* whose codes of one panel are kept unpacked: at most 74 KB, in the second cache */
 };
 
 typedef struct {

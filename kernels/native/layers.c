@@ -40,7 +40,8 @@ static void apply(const linear *by, const float *x, const pass *all, float *y, i
         for (long r = 0; r < outputs; r += 8) store(y + i * outputs + r, load(y + i * outputs + r) + load(by->bias + r));
 }
 
-static void add(float *x, const float *y, long count) {
+static void add(float *x, const float *y, long count, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && count >= 1 << 14)
     for (long i = 0; i < count; i += 8) store(x + i, load(x + i) + load(y + i));
 }
 
@@ -52,9 +53,9 @@ static void attention(const pass *all, long index, int threads) {
     apply(&of->qkv, all->normed, all, all->qkv, threads);
     for (long i = 0; of->qk_norm && i < rows; i++) {
         float *qk = all->qkv + i * apart;
-        saltway_norm(qk, of->qk_norm, turned, turned, dim, all->epsilon, qk);
+        saltway_norm(qk, of->qk_norm, turned, turned, dim, all->epsilon, qk, 1);
     }
-    saltway_rotate(all->qkv, apart, all->cos, all->sin, rows, turned, dim, all->rotated);
+    saltway_rotate(all->qkv, apart, all->cos, all->sin, rows, turned, dim, all->rotated, threads);
     seen->q = all->rotated;
     seen->stride = turned * dim;
     seen->keys = (const float *)(all->keys + index * all->keys_apart);
@@ -67,7 +68,7 @@ static void attention(const pass *all, long index, int threads) {
 
 static void feed_forward(const pass *all, const layer *of, int threads) {
     apply(&of->gate_up, all->normed, all, all->gate_up, threads);
-    saltway_gate(all->gate_up, all->rows, all->hidden, all->gated);
+    saltway_gate(all->gate_up, all->rows, all->hidden, all->gated, threads);
     apply(&of->down, all->gated, all, all->normed, threads);
 }
 
@@ -75,11 +76,11 @@ void saltway_layers(const pass *all, int threads) {
     long numbers = all->rows * all->width;
     for (long index = 0; index < all->count; index++) {
         const layer *of = all->layers + index;
-        saltway_norm(all->x, of->attention_norm, all->rows, 1, all->width, all->epsilon, all->normed);
+        saltway_norm(all->x, of->attention_norm, all->rows, 1, all->width, all->epsilon, all->normed, threads);
         attention(all, index, threads);
-        add(all->x, all->normed, numbers);
-        saltway_norm(all->x, of->ffn_norm, all->rows, 1, all->width, all->epsilon, all->normed);
+        add(all->x, all->normed, numbers, threads);
+        saltway_norm(all->x, of->ffn_norm, all->rows, 1, all->width, all->epsilon, all->normed, threads);
         feed_forward(all, of, threads);
-        add(all->x, all->normed, numbers);
+        add(all->x, all->normed, numbers, threads);
     }
 }

@@ -17,9 +17,9 @@ _SIGNATURES: Final = {
     "multiply": (_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT),
     "attend": (_POINTER, _INT),
     "place": (_POINTER, _POINTER, _LONG, _POINTER, _LONG),
-    "norm": (_POINTER, _POINTER, _LONG, _LONG, _LONG, _FLOAT, _POINTER),
-    "gate": (_POINTER, _LONG, _LONG, _POINTER),
-    "rotate": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER),
+    "norm": (_POINTER, _POINTER, _LONG, _LONG, _LONG, _FLOAT, _POINTER, _INT),
+    "gate": (_POINTER, _LONG, _LONG, _POINTER, _INT),
+    "rotate": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER, _INT),
     "layers": (_POINTER, _INT),
 }
 
@@ -68,16 +68,15 @@ class Native:
     def norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """x / √(mean of squares + epsilon) * weight [d] or [heads, d], over the last dimension, a multiple of LANES."""
         y = torch.empty_like(x)
-        size = x.shape[-1]
-        self._norm(
-            x.data_ptr(), weight.data_ptr(), x.numel() // size, weight.numel() // size, size, epsilon, y.data_ptr()
-        )
+        size, threads = x.shape[-1], torch.get_num_threads()
+        rows, weights = x.numel() // size, weight.numel() // size
+        self._norm(x.data_ptr(), weight.data_ptr(), rows, weights, size, epsilon, y.data_ptr(), threads)
         return y
 
     def gate(self, x: Tensor) -> Tensor:
         """x [rows, 2 * size], the gate before the rest, -> silu(gate) * rest [rows, size], size a multiple of LANES."""
         y = torch.empty(len(x), x.shape[1] // 2)
-        self._gate(x.data_ptr(), len(x), y.shape[1], y.data_ptr())
+        self._gate(x.data_ptr(), len(x), y.shape[1], y.data_ptr(), torch.get_num_threads())
         return y
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -87,7 +86,8 @@ class Native:
         """
         rows, heads, dim = x.shape
         y = torch.empty(rows, heads, dim)
-        self._rotate(x.data_ptr(), x.stride(0), cos.data_ptr(), sin.data_ptr(), rows, heads, dim, y.data_ptr())
+        factors, threads = (cos.data_ptr(), sin.data_ptr()), torch.get_num_threads()
+        self._rotate(x.data_ptr(), x.stride(0), *factors, rows, heads, dim, y.data_ptr(), threads)
         return y
 
 

@@ -5,9 +5,13 @@
 
 #include "lanes.h"
 
+enum { MANY = 32 /* rows that are worth waking another thread for */ };
+
 /* y = x / sqrt(mean(x * x) + epsilon) * weight, rows of `size` numbers, a multiple of 8; `weights` rows of weights are
    taken in turn */
-void saltway_norm(const float *x, const float *weight, long rows, long weights, long size, float epsilon, float *y) {
+void saltway_norm(const float *x, const float *weight, long rows, long weights, long size, float epsilon, float *y,
+                  int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && rows >= MANY)
     for (long i = 0; i < rows; i++) {
         const float *from = x + i * size, *by = weight + i % weights * size;
         f8 squares[2] = {all(0), all(0)};
@@ -18,7 +22,8 @@ void saltway_norm(const float *x, const float *weight, long rows, long weights, 
 }
 
 /* y [rows, size] = silu(gate) * up of x [rows, gate [size] and up [size]] */
-void saltway_gate(const float *x, long rows, long size, float *y) {
+void saltway_gate(const float *x, long rows, long size, float *y, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && rows >= MANY)
     for (long i = 0; i < rows; i++) {
         const float *gate = x + 2 * i * size, *up = gate + size;
         for (long d = 0; d < size; d += 8) {
@@ -34,8 +39,9 @@ void saltway_gate(const float *x, long rows, long size, float *y) {
 /* The heads of each row rotated, x [rows, heads, dim], rows `stride` apart -> y [rows, heads, dim];
    cos, sin [rows, dim], the sines of the first half negative */
 void saltway_rotate(const float *x, long stride, const float *cos, const float *sin, long rows, long heads, long dim,
-                    float *y) {
+                    float *y, int threads) {
     long half = dim / 2;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && rows >= MANY)
     for (long i = 0; i < rows; i++)
         for (long h = 0; h < heads; h++) {
             const float *from = x + i * stride + h * dim, *c = cos + i * dim, *s = sin + i * dim;
