@@ -69,7 +69,7 @@ def test_blocks_of_the_file_are_multiplied_as_they_are_side_by_side(
     weights, x = Written(**stored), torch.randn(3, 64)
     exact = x.double() @ torch.cat((weights.tensor("q"), weights.tensor("k"))).T.double()
     found = Linears(weights, torch.float32, storage)("q", "k")(x).double()
-    torch.testing.assert_close(found, exact, atol=5e-5 * float(exact.abs().max()), rtol=0)
+    torch.testing.assert_close(found, exact, atol=2e-4 * float(exact.abs().max()), rtol=0)
 
 
 def test_activations_are_brought_to_eight_bits_where_codes_have_four_and_no_layer_needs_more() -> None:
