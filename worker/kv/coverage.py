@@ -39,12 +39,12 @@ class Coverage(Generic[Block]):
 
     def groups(self, blocks: Iterable[Block]) -> list[tuple[Cover[Block], list[Block]]]:
         """Those of these blocks that are known, each once, by cover."""
-        groups: dict[Cover[Block], list[Block]] = {}
-        for block in dict.fromkeys(blocks):
+        groups: dict[Cover[Block], dict[Block, None]] = {}
+        for block in blocks:
             cover = self._covers.get(block)
             if cover is not None:
-                groups.setdefault(cover, []).append(block)
-        return list(groups.items())
+                groups.setdefault(cover, {})[block] = None
+        return [(cover, list(part)) for cover, part in groups.items()]
 
     def join(self, cover: Cover[Block], block: Block) -> None:
         """The block is under this cover from now on, which it never was before."""
