@@ -9,7 +9,7 @@ import pytest
 
 from cacheplane.wire import Tier
 from tests.worker.kv.layouts import LayoutClass
-from tests.worker.kv.test_tiers import quiet
+from tests.worker.kv.tiered import quiet
 from tests.worker.rig import BLOCK, GLOBEX, Rig, ask, greedy
 from worker.kv import KVLimits
 from worker.kv.folder import BlockFolder

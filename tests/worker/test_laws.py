@@ -17,7 +17,7 @@ from cacheplane.identity import BlockChain, Span
 from cacheplane.wire import Tier
 from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
-from tests.worker.kv.test_tiers import quiet
+from tests.worker.kv.tiered import quiet
 from tests.worker.rig import ACME, BLOCK, GLOBEX, Rig, ask, greedy
 from tests.worker.schedules import LONGEST, STEMS, Cold, Plan, plans, play
 from worker.kv import KVLimits, PagedLayout

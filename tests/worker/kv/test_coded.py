@@ -18,13 +18,12 @@ from tests.worker.kv.layouts import (
     Int8Pages,
     Int8Slots,
     Int8Tiles,
-    LayoutClass,
     kept_of,
     write,
     written,
 )
 from tests.worker.kv.test_memory import IndexIsCache
-from tests.worker.kv.test_tiers import EveryTier, live, tiered
+from tests.worker.kv.test_tiers import EveryTier
 from worker.kv import KVShape, SlotLayout
 from worker.kv.host import HostTier
 from worker.kv.radix import NOWHERE
@@ -54,32 +53,6 @@ for machine in (MemoryOverInt8Slots, MemoryOverFp8Pages, TiersOverFp8Slots, Tier
     machine.TestCase.settings = settings(max_examples=8, stateful_step_count=40, deadline=None)
 TestMemoryOverInt8Slots, TestMemoryOverFp8Pages = MemoryOverInt8Slots.TestCase, MemoryOverFp8Pages.TestCase
 TestTiersOverFp8Slots, TestTiersOverInt8Pages = TiersOverFp8Slots.TestCase, TiersOverInt8Pages.TestCase
-
-
-@pytest.mark.parametrize(
-    ("yesterday", "today"), [(Int8Slots, Int8Pages), (Int8Pages, Int8Slots), (Fp8Slots, Fp8Pages), (Fp8Pages, Fp8Slots)]
-)
-def test_a_restarted_worker_serves_yesterdays_codes_whatever_its_layout_was(
-    yesterday: LayoutClass, today: LayoutClass, tmp_path: Path
-) -> None:
-    memory = tiered(tmp_path, layout=yesterday, blocks=4, host=4, disk=20)
-    live(memory, [1] * 17)
-    assert memory.shut() == 4
-    memory = tiered(tmp_path, layout=today, blocks=4, host=4, disk=20)
-    assert live(memory, [1] * 17) == (0, 0, 16)
-    memory.shut()
-
-
-@pytest.mark.parametrize(
-    ("yesterday", "today"), [(SlotLayout, Int8Slots), (Int8Slots, SlotLayout), (Int8Slots, Fp8Slots)]
-)
-def test_blocks_of_another_kind_of_kv_are_no_answer(yesterday: LayoutClass, today: LayoutClass, tmp_path: Path) -> None:
-    memory = tiered(tmp_path, layout=yesterday, blocks=4, host=4, disk=20)
-    live(memory, [1] * 17)
-    memory.shut()
-    memory = tiered(tmp_path, layout=today, blocks=4, host=4, disk=20)
-    assert live(memory, [1] * 17) == (0, 0, 0)
-    memory.shut()
 
 
 @pytest.mark.parametrize("codes", ["int8", "fp8"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.worker.kv.test_memory import BLOCK, PUBLIC
-from tests.worker.kv.test_tiers import live, tiered
+from tests.worker.kv.tiered import live, tiered
 from worker.kv import lineage, memory
 from worker.kv.lineage import NO_LINEAGE, lineage_after, lineage_of
 from worker.kv.radix import Node, RadixTree

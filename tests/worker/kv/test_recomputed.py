@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.worker.kv.layouts import LayoutClass
-from tests.worker.kv.test_tiers import live, tiered
+from tests.worker.kv.tiered import live, tiered
 
 
 def test_a_block_is_not_loaded_when_computing_it_is_quicker(layout: LayoutClass, tmp_path: Path) -> None:

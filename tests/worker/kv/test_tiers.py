@@ -1,14 +1,9 @@
 """Device, host and disk together: nothing is lost without a word, and nothing wrong ever comes back."""
 
-import os
-import time
 from array import array
-from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
@@ -16,96 +11,13 @@ from hypothesis.stateful import invariant, precondition, rule
 from cacheplane.identity import BlockChain, Namespace, Span
 from cacheplane.wire import BlockStored, Event, Tier
 from tests.worker.kv.late import LateCopier
-from tests.worker.kv.layouts import LAYOUTS, LayoutClass
+from tests.worker.kv.layouts import LayoutClass
 from tests.worker.kv.ledger import listed, replayed
-from tests.worker.kv.test_memory import BLOCK, CONTEXT, PUBLIC, SHAPE, Running, Sequences, check_slot, compute
+from tests.worker.kv.test_memory import BLOCK, Running, Sequences, check_slot
+from tests.worker.kv.tiered import Clock, damage, live, loaded, quiet, tiered
 from tests.worker.rig import ACME, GLOBEX
-from worker.kv import Holding, KVLimits, KVMemory, PagedLayout, SlotLayout
-from worker.kv.blockfile import BlockFile
-from worker.kv.copying import Copier
+from worker.kv import KVMemory, PagedLayout, SlotLayout
 from worker.wire import Retention, RetentionRange
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def tiered(
-    folder: Path,
-    *,
-    layout: LayoutClass = SlotLayout,
-    slots: int = 3,
-    blocks: int = 3,
-    host: int = 3,
-    disk: int = 4,
-    clock: Clock | None = None,
-    copier: Copier | None = None,
-) -> KVMemory:
-    """Room for so many stored blocks, and over pages for the unfinished block of one sequence beside them."""
-    total = blocks + (issubclass(layout, PagedLayout))
-    tensors = layout(SHAPE, slots=slots, context=CONTEXT, blocks=total, block_size=BLOCK)
-    limits = KVLimits(
-        host * tensors.shape.bytes_per_token * BLOCK,
-        disk * BlockFile(tensors.shape, BLOCK, "tiny").size,
-        folder,
-        "tiny",
-        gate=20,
-        lease_blocks=8,
-        lease_host_blocks=2,
-        lease_disk_blocks=1,
-    )
-    return KVMemory(tensors, limits, clock=clock or Clock(), copier=copier, spoil_freed=True)
-
-
-def loaded(memory: KVMemory, holding: Holding) -> Holding:
-    """Waits for the blocks that are on their way."""
-    deadline = time.monotonic() + 10
-    while holding.loading:
-        assert time.monotonic() < deadline
-        memory.poll()
-        time.sleep(0.0005)
-    return holding
-
-
-def quiet(memory: KVMemory) -> None:
-    """Waits until the disk has done what it was asked."""
-    deadline = time.monotonic() + 10
-    memory.poll()
-    while any(node.disk == node.disk.WRITING for node in memory.tree.walk()):
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
-        memory.poll()
-    memory.tiers.disk._writer.submit(lambda: None).result()  # files that nobody wants any more
-
-
-def damage(path: Path) -> None:
-    """Changes a byte of the payload, which a scan doesn't look at."""
-    with path.open("r+b") as file:
-        file.seek(-20, os.SEEK_END)
-        byte = file.read(1)
-        file.seek(-20, os.SEEK_END)
-        file.write(bytes([byte[0] ^ 1]))
-
-
-def live(
-    memory: KVMemory, tokens: Sequence[int], spans: Sequence[Span] = PUBLIC, retention: Retention | None = None
-) -> tuple[int, int, int]:
-    """One sequence from start to end; reused tokens by tier: (device, host, disk)."""
-    raw = array("I", tokens)
-    holding = memory.open(raw, spans)
-    assert holding is not None
-    loaded(memory, holding)
-    check_slot(memory, holding, tokens, holding.reused)
-    compute(memory, holding, tokens, holding.reused, len(tokens))
-    memory.extend(holding, raw, len(tokens))
-    memory.close(holding, "acme", retention)
-    quiet(memory)
-    memory.check()
-    return holding.cached.device, holding.cached.host, holding.cached.disk
 
 
 class EveryTier(Sequences):
@@ -269,110 +181,6 @@ def test_two_tenants_never_share_in_any_tier_and_each_finds_its_own(layout: Layo
         assert live(memory, tokens, stranger) == (0, 0, 0)
     assert sum(live(memory, tokens, mine)) == 8
     assert sum(live(memory, tokens, theirs)) == 8
-    memory.shut()
-
-
-@pytest.mark.parametrize(("yesterday", "today"), list(product(LAYOUTS, LAYOUTS)))
-def test_a_restarted_worker_serves_yesterdays_prefixes_from_disk_whatever_its_layout_was(
-    yesterday: LayoutClass, today: LayoutClass, tmp_path: Path
-) -> None:
-    memory = tiered(tmp_path, layout=yesterday, blocks=4, host=4, disk=20)
-    live(memory, [1] * 17)
-    assert memory.shut() == 4
-    memory = tiered(tmp_path, layout=today, blocks=4, host=4, disk=20)
-    assert live(memory, [1] * 17) == (0, 0, 16)
-    assert live(memory, [1] * 17, [Span(0, GLOBEX)]) == (0, 0, 0)
-    assert sum(live(memory, [1] * 17)) == 16
-    memory.shut()
-
-
-@pytest.mark.parametrize("kind", ["corrupt", "remove", "truncate"])
-def test_a_damaged_file_is_a_miss_from_that_block_on_and_nothing_is_left_of_what_hung_from_it(
-    layout: LayoutClass, tmp_path: Path, kind: str
-) -> None:
-    memory = tiered(tmp_path, layout=layout, blocks=4, host=0, disk=20)
-    live(memory, [1] * 17)
-    memory.shut()
-    hashes = BlockChain.of([1] * 16, ACME, BLOCK).hashes
-    path = tmp_path / f"{hashes[1].hex()}.kv"
-    if kind == "remove":
-        path.unlink()
-    elif kind == "truncate":
-        path.write_bytes(path.read_bytes()[:-1])
-    else:
-        damage(path)
-    memory = tiered(tmp_path, layout=layout, blocks=4, host=0, disk=20)
-    holding = memory.open(array("I", [1] * 17), PUBLIC)
-    assert holding is not None
-    assert loaded(memory, holding).reused == 4
-    memory.close(holding)
-    quiet(memory)
-    assert [file.stem for file in tmp_path.iterdir()] == [hashes[0].hex()]
-    assert live(memory, [1] * 17) == (4, 0, 0)
-    assert live(memory, [1] * 17) == (16, 0, 0)
-    memory.shut()
-
-
-def test_what_hangs_from_a_damaged_file_goes_when_the_last_sequence_that_stands_on_it_does(tmp_path: Path) -> None:
-    memory = tiered(tmp_path, blocks=4, host=0, disk=20)
-    live(memory, [1] * 17)
-    memory.shut()
-    memory = tiered(tmp_path, slots=3, blocks=1, host=0, disk=20)
-    tokens, hashes = array("I", [1] * 17), BlockChain.of([1] * 16, ACME, BLOCK).hashes
-    early = memory.open(tokens, PUBLIC)
-    assert early is not None
-    assert loaded(memory, early).reused == 16
-    damage(tmp_path / f"{hashes[1].hex()}.kv")
-    late = memory.open(tokens, PUBLIC)
-    assert late is not None
-    assert loaded(memory, late).reused == 4
-    memory.close(late)
-    quiet(memory)
-    assert len(list(tmp_path.iterdir())) == 3
-    memory.close(early)
-    quiet(memory)
-    assert [file.stem for file in tmp_path.iterdir()] == [hashes[0].hex()]
-    memory.check()
-    memory.shut()
-
-
-def test_a_lease_outlives_what_was_used_later_and_a_low_one_goes_first(layout: LayoutClass, tmp_path: Path) -> None:
-    clock = Clock()
-    memory = tiered(tmp_path, layout=layout, blocks=4, host=0, disk=0, clock=clock)
-    keep = Retention([RetentionRange(90, 60_000)], "agent")
-    live(memory, [1] * 9, retention=keep)
-    for other in range(2, 8):
-        live(memory, [other] * 9)
-    assert live(memory, [1] * 9) == (8, 0, 0)
-    clock.now += 61
-    for other in range(2, 8):
-        live(memory, [other] * 9)
-    assert live(memory, [1] * 9) == (0, 0, 0)
-    tally = memory.leases.tallies()["acme"]
-    assert (tally.kept, tally.broken) == (2, 0)
-    memory.shut()
-
-
-def test_the_next_turn_supersedes_the_last_and_release_ends_it(layout: LayoutClass, tmp_path: Path) -> None:
-    memory = tiered(tmp_path, layout=layout, blocks=6, host=0, disk=0)
-    keep = Retention([RetentionRange(90, 60_000)], "agent")
-    live(memory, [1] * 5, retention=keep)
-    live(memory, [1] * 4 + [2] * 9, retention=keep)
-    assert memory.leases.tallies()["acme"].leased == [3, 0, 0]
-    assert memory.release("acme", "agent", array("I", [1] * 4 + [2] * 8), PUBLIC) == 3
-    assert memory.leases.tallies()["acme"].leased == [0, 0, 0]
-    for other in range(3, 6):
-        live(memory, [other] * 9)
-    assert live(memory, [1] * 4 + [2] * 9) == (0, 0, 0)
-    memory.shut()
-
-
-def test_a_pool_full_of_leases_still_admits_new_work(layout: LayoutClass, tmp_path: Path) -> None:
-    memory = tiered(tmp_path, layout=layout, blocks=2, host=0, disk=0)
-    live(memory, [1] * 9, retention=Retention([RetentionRange(100, 600_000)]))
-    assert live(memory, [2] * 9) == (0, 0, 0)
-    assert live(memory, [2] * 9) == (8, 0, 0)
-    assert memory.leases.tallies()["acme"].broken == 2
     memory.shut()
 
 

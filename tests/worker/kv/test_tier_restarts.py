@@ -1,0 +1,91 @@
+"""What an earlier run has left on disk: found whatever the layout was, and never wrong."""
+
+from array import array
+from itertools import permutations, product
+from pathlib import Path
+
+import pytest
+
+from cacheplane.identity import BlockChain, Span
+from tests.worker.kv.layouts import LAYOUTS, Fp8Pages, Fp8Slots, Int8Pages, Int8Slots, LayoutClass
+from tests.worker.kv.test_memory import BLOCK, PUBLIC
+from tests.worker.kv.tiered import damage, live, loaded, quiet, tiered
+from tests.worker.rig import ACME, GLOBEX
+from worker.kv import SlotLayout
+
+
+@pytest.mark.parametrize(
+    ("yesterday", "today"),
+    [pair for kind in (LAYOUTS, [Int8Slots, Int8Pages], [Fp8Slots, Fp8Pages]) for pair in product(kind, kind)],
+)
+def test_a_restarted_worker_serves_yesterdays_prefixes_from_disk_whatever_its_layout_was(
+    yesterday: LayoutClass, today: LayoutClass, tmp_path: Path
+) -> None:
+    memory = tiered(tmp_path, layout=yesterday, blocks=4, host=4, disk=20)
+    live(memory, [1] * 17)
+    assert memory.shut() == 4
+    memory = tiered(tmp_path, layout=today, blocks=4, host=4, disk=20)
+    assert live(memory, [1] * 17) == (0, 0, 16)
+    assert live(memory, [1] * 17, [Span(0, GLOBEX)]) == (0, 0, 0)
+    assert sum(live(memory, [1] * 17)) == 16
+    memory.shut()
+
+
+@pytest.mark.parametrize(("yesterday", "today"), list(permutations([SlotLayout, Int8Slots, Fp8Slots], 2)))
+def test_blocks_of_another_kind_of_kv_are_no_answer(yesterday: LayoutClass, today: LayoutClass, tmp_path: Path) -> None:
+    memory = tiered(tmp_path, layout=yesterday, blocks=4, host=4, disk=20)
+    live(memory, [1] * 17)
+    memory.shut()
+    memory = tiered(tmp_path, layout=today, blocks=4, host=4, disk=20)
+    assert live(memory, [1] * 17) == (0, 0, 0)
+    memory.shut()
+
+
+@pytest.mark.parametrize("kind", ["corrupt", "remove", "truncate"])
+def test_a_damaged_file_is_a_miss_from_that_block_on_and_nothing_is_left_of_what_hung_from_it(
+    layout: LayoutClass, tmp_path: Path, kind: str
+) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=4, host=0, disk=20)
+    live(memory, [1] * 17)
+    memory.shut()
+    hashes = BlockChain.of([1] * 16, ACME, BLOCK).hashes
+    path = tmp_path / f"{hashes[1].hex()}.kv"
+    if kind == "remove":
+        path.unlink()
+    elif kind == "truncate":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        damage(path)
+    memory = tiered(tmp_path, layout=layout, blocks=4, host=0, disk=20)
+    holding = memory.open(array("I", [1] * 17), PUBLIC)
+    assert holding is not None
+    assert loaded(memory, holding).reused == 4
+    memory.close(holding)
+    quiet(memory)
+    assert [file.stem for file in tmp_path.iterdir()] == [hashes[0].hex()]
+    assert live(memory, [1] * 17) == (4, 0, 0)
+    assert live(memory, [1] * 17) == (16, 0, 0)
+    memory.shut()
+
+
+def test_what_hangs_from_a_damaged_file_goes_when_the_last_sequence_that_stands_on_it_does(tmp_path: Path) -> None:
+    memory = tiered(tmp_path, blocks=4, host=0, disk=20)
+    live(memory, [1] * 17)
+    memory.shut()
+    memory = tiered(tmp_path, slots=3, blocks=1, host=0, disk=20)
+    tokens, hashes = array("I", [1] * 17), BlockChain.of([1] * 16, ACME, BLOCK).hashes
+    early = memory.open(tokens, PUBLIC)
+    assert early is not None
+    assert loaded(memory, early).reused == 16
+    damage(tmp_path / f"{hashes[1].hex()}.kv")
+    late = memory.open(tokens, PUBLIC)
+    assert late is not None
+    assert loaded(memory, late).reused == 4
+    memory.close(late)
+    quiet(memory)
+    assert len(list(tmp_path.iterdir())) == 3
+    memory.close(early)
+    quiet(memory)
+    assert [file.stem for file in tmp_path.iterdir()] == [hashes[0].hex()]
+    memory.check()
+    memory.shut()
