@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from bench import report
 from bench.index import measure
-from bench.index.fleet import SyntheticFleet, Told
+from bench.index.fleet import SyntheticFleet
 from bench.index.peer import DynamoTree, dynamo
 from cacheplane.index import PrefixIndex
-from cacheplane.wire import Tier
 
 ROWS: Final = {
     "find_2000_us": "look-up of 2,000 blocks, us",
@@ -19,6 +18,7 @@ ROWS: Final = {
     "removed_per_s": "removed, blocks/s",
     "bytes_per_block": "memory, bytes/block",
     "hash_32k_ms": "hashing 32k tokens, ms",
+    "hash_32k_again_ms": "the same once read, ms",
 }
 
 
@@ -49,12 +49,13 @@ def _fleet(workers: int, blocks: int, churned: int, peer: DynamoTree | None) -> 
         figures |= {f"find_{length}_us": ours.p50, f"find_{length}_p99_us": ours.p99}
         if theirs is not None:
             figures |= {f"dynamo_find_{length}_us": theirs.p50, f"dynamo_find_{length}_p99_us": theirs.p99}
-    figures["hash_32k_ms"], hashed = measure.hashing(peer)
-    if hashed is not None:
-        figures["dynamo_hash_32k_ms"] = hashed
+    hashing = measure.hashing(peer)
+    figures |= {"hash_32k_ms": hashing.ours, "hash_32k_again_ms": hashing.again}
+    if hashing.theirs is not None:
+        figures |= {"dynamo_hash_32k_ms": hashing.theirs, "dynamo_hash_32k_again_ms": hashing.theirs}
     figures |= _untold(fleet, index, peer)
     if churned:
-        measure.told_ours(index, fleet, [event for session in fleet.sessions for event in session.stored()])
+        measure.told(index, fleet, [event for session in fleet.sessions for event in session.stored()])
         figures["churn"] = asdict(measure.churn(fleet, index, churned))
     return figures
 
@@ -62,7 +63,7 @@ def _fleet(workers: int, blocks: int, churned: int, peer: DynamoTree | None) -> 
 def _told(fleet: SyntheticFleet, index: PrefixIndex, peer: DynamoTree | None) -> dict[str, Any]:
     """Everything that the fleet holds is stored."""
     events = [event for session in fleet.sessions for event in session.stored()]
-    rate = measure.told_ours(index, fleet, events)
+    rate, theirs = measure.told(index, fleet, events, peer)
     figures = {
         "pairs": len(index),
         "stored_per_s": rate.per_second,
@@ -70,8 +71,7 @@ def _told(fleet: SyntheticFleet, index: PrefixIndex, peer: DynamoTree | None) ->
         "growth_stall_ms": rate.longest_ms,
         "bytes_per_block": rate.grown / fleet.blocks,
     }
-    if peer is not None:
-        theirs = measure.told_theirs(peer, _on_device(events))
+    if theirs is not None:
         figures["dynamo_stored_per_s"] = theirs.per_second
         figures["dynamo_bytes_per_block"] = theirs.grown / fleet.blocks
     return figures
@@ -80,17 +80,13 @@ def _told(fleet: SyntheticFleet, index: PrefixIndex, peer: DynamoTree | None) ->
 def _untold(fleet: SyntheticFleet, index: PrefixIndex, peer: DynamoTree | None) -> dict[str, Any]:
     """And everything but the templates is removed."""
     events = [event for session in fleet.sessions for event in session.removed()]
-    figures = {"removed_per_s": measure.told_ours(index, fleet, events).per_second}
-    if peer is not None:
-        figures["dynamo_removed_per_s"] = measure.told_theirs(peer, _on_device(events)).per_second
+    ours, theirs = measure.told(index, fleet, events, peer)
+    figures = {"removed_per_s": ours.per_second}
+    if peer is not None and theirs is not None:
+        figures["dynamo_removed_per_s"] = theirs.per_second
         for worker in range(fleet.workers):
             peer.forget(worker)
     return figures
-
-
-def _on_device(events: list[Told]) -> list[Told]:
-    """What a tree of one tier is told."""
-    return [(worker, event) for worker, event in events if event.tier is Tier.DEVICE]
 
 
 def _table(figures: dict[str, Any], fleets: list[int]) -> str:

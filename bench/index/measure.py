@@ -4,16 +4,18 @@ import gc
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 import psutil
 
 from bench.index.fleet import SyntheticFleet, Told, batch
 from bench.index.peer import DynamoTree, sequence
-from cacheplane.identity import BlockChain, Namespace
+from cacheplane.identity import BlockChain, Namespace, token_words
 from cacheplane.index import PrefixIndex
-from cacheplane.wire import decode_batch, encode_batch
+from cacheplane.wire import Tier, decode_batch, encode_batch
+
+Call = tuple[int, Callable[[], None]]  # with the blocks that it is about
 
 LOOKUPS = 1_000
 WINDOW = 200  # events of which one rate is taken
@@ -40,35 +42,57 @@ class Spread:
     p99: float
 
 
-def told_ours(index: PrefixIndex, fleet: SyntheticFleet, events: Sequence[Told]) -> Rate:
-    """Events as the wire decodes them, into our index."""
-    return _rate(
-        [(len(event.hashes), _bound(index.apply, fleet.name(worker), batch(event))) for worker, event in events]
-    )
+def told(
+    index: PrefixIndex, fleet: SyntheticFleet, events: Sequence[Told], tree: DynamoTree | None = None
+) -> tuple[Rate, Rate | None]:
+    """Events into our index as the wire decodes them, and in turns with it into the peer's, as far as it has tiers.
 
-
-def told_theirs(tree: DynamoTree, events: Sequence[Told]) -> Rate:
-    """Its bytes are read within the time: it takes nothing else."""
-    return _rate([(len(event.hashes), _bound(tree.apply, worker, tree.payload(event))) for worker, event in events])
+    The peer's bytes are read within the time: it takes nothing else.
+    """
+    ours = [(len(event.hashes), _bound(index.apply, fleet.name(worker), batch(event))) for worker, event in events]
+    if tree is None:
+        return _rates(ours)[0], None
+    theirs = [
+        (len(event.hashes), _bound(tree.apply, worker, tree.payload(event)))
+        for worker, event in events
+        if event.tier is Tier.DEVICE
+    ]
+    first, second = _rates(ours, theirs)
+    return first, second
 
 
 def _bound(apply: Callable[..., None], *arguments: object) -> Callable[[], None]:
     return lambda: apply(*arguments)
 
 
-def _rate(calls: Sequence[tuple[int, Callable[[], None]]]) -> Rate:
-    rates, longest, before_all = [], 0.0, _resident()
+def _rates(*programmes: Sequence[Call]) -> list[Rate]:
+    """Of each programme of calls, a window of one after a window of the other."""
+    runs = [_Run() for _ in programmes]
     gc.freeze()  # the calls themselves are many objects, and to go through them is no work of an index
-    for first in range(0, len(calls), WINDOW):
-        window = calls[first : first + WINDOW]
-        started = time.process_time()
+    for first in range(0, max(map(len, programmes)), WINDOW):
+        for run, calls in zip(runs, programmes, strict=True):
+            if window := calls[first : first + WINDOW]:
+                run.take(window)
+    gc.unfreeze()
+    return [Rate(median(run.rates), 1000 * run.longest, run.grown) for run in runs]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Windows of one programme: blocks per second, the longest call in seconds, bytes by which the process grew."""
+
+    rates: list[float] = field(default_factory=list)
+    longest: float = 0.0
+    grown: int = 0
+
+    def take(self, window: Sequence[Call]) -> None:
+        resident, started = _resident(), time.process_time()
         for _, call in window:
             before = time.thread_time()
             call()
-            longest = max(longest, time.thread_time() - before)
-        rates.append(sum(blocks for blocks, _ in window) / (time.process_time() - started))
-    gc.unfreeze()
-    return Rate(median(rates), 1000 * longest, _resident() - before_all)
+            self.longest = max(self.longest, time.thread_time() - before)
+        self.rates.append(sum(blocks for blocks, _ in window) / (time.process_time() - started))
+        self.grown += _resident() - resident
 
 
 def wire_rate(fleet: SyntheticFleet, events: Sequence[Told]) -> float:
@@ -79,7 +103,7 @@ def wire_rate(fleet: SyntheticFleet, events: Sequence[Told]) -> float:
     def read(name: str, raw: bytes) -> None:
         index.apply(name, decode_batch(raw))
 
-    return _rate([(blocks, _bound(read, name, raw)) for name, blocks, raw in payloads]).per_second
+    return _rates([(blocks, _bound(read, name, raw)) for name, blocks, raw in payloads])[0].per_second
 
 
 def _resident() -> int:
@@ -101,16 +125,28 @@ def finds(
     return _spread(ours), _spread(theirs) if theirs else None
 
 
-def hashing(tree: DynamoTree | None) -> tuple[float, float | None]:
-    """Milliseconds for the block hashes of a 32k-token prompt that is a list of integers."""
+@dataclass(frozen=True, slots=True)
+class Hashing:
+    """Milliseconds for the block hashes of a 32k-token prompt that is a list of integers.
+
+    again   of one whose integers were read before, as for the second chain of a request; the peer has no such way
+    """
+
+    ours: float
+    again: float
+    theirs: float | None
+
+
+def hashing(tree: DynamoTree | None) -> Hashing:
     tokens = random.Random(3).choices(range(150_000), k=HASHED_TOKENS)
-    namespace = Namespace(bytes(32))
-    ours, theirs = [], []
+    namespace, words = Namespace(bytes(32)), token_words(tokens)
+    ours, again, theirs = [], [], []
     for _ in range(100):
         ours.append(_micros(lambda: BlockChain.of(tokens, namespace).keys))
         if tree is not None:
             theirs.append(_micros(lambda: tree.hash(tokens)))
-    return median(ours) / 1000, median(theirs) / 1000 if theirs else None
+        again.append(_micros(lambda: BlockChain.of(words, namespace).keys))
+    return Hashing(median(ours) / 1000, median(again) / 1000, median(theirs) / 1000 if theirs else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +166,9 @@ def churn(fleet: SyntheticFleet, index: PrefixIndex, events: int) -> Churn:
     while done < events:
         old = alive[number % len(alive)]
         new = alive[number % len(alive)] = fleet.session(number)
-        told: list[Told] = [*old.removed(), *new.stored()]
-        rate = told_ours(index, fleet, told)
-        number, done = number + 1, done + sum(len(event.hashes) for _, event in told)
+        said: list[Told] = [*old.removed(), *new.stored()]
+        rate, _ = told(index, fleet, said)
+        number, done = number + 1, done + sum(len(event.hashes) for _, event in said)
         rates.append(rate.per_second)
         longest = max(longest, rate.longest_ms)
         if not early and done >= events / 10:
