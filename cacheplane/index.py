@@ -76,8 +76,10 @@ class PrefixIndex:
 
     def match(self, keys: NDArray[np.uint64]) -> dict[str, Overlap]:
         """The overlap of every worker that holds at least the first block of the chain with these keys."""
-        groups = overlaps(self._runs(self._table.chain(keys.view(np.int64))))
-        return {name: overlap for workers, overlap in groups for name in self._roster.named(workers)}
+        found: dict[str, Overlap] = {}
+        for workers, overlap in overlaps(self._runs(self._table.chain(keys.view(np.int64)))):
+            found |= dict.fromkeys(self._roster.named(workers), overlap)
+        return found
 
     def _runs(self, pieces: Sequence[NDArray[np.uint32]]) -> list[tuple[int, Holders]]:
         """(blocks in a row with the same holders, these)."""
