@@ -7,7 +7,8 @@ decode_tps        tokens a second of all replies together while all of them deco
 prefill_tps       tokens of a prompt that nobody has seen, by its length, a second until the first token
 ttft_warm_ms      to the first token of a prompt whose first 1,500 tokens were sent before
 agent_session_s   ten turns with 20 tools, each answered by JSON arguments, by sessions at once
-constraint_ratio  time per token of JSON by a schema, over that of free text
+constraint_ratio  time per token of JSON by a schema, over that of free text: of a bare schema and as our gateway puts
+                  it, and the same of a worker without drafts, since free text of a small model repeats itself
 ratio             of each figure to the peer's, always such that above 1 is better for us
 
 Rounds of all engines are interleaved, and figures are medians over them. docs/benchmarks.md says how peers are started.
@@ -64,15 +65,20 @@ async def _measure(flags: argparse.Namespace) -> dict[str, Any]:
                 if url
                 else Transformers(weights, flags.threads)
             )
-        scenarios = Scenarios(tokenizer)
+        scenarios, only = Scenarios(tokenizer), flags.only.split(",")
+        without_drafts = [*flags_of_worker, "--speculation", "off"]
+        plain = await stack.enter_async_context(own_worker(path, flags.threads, 2, *without_drafts))
         for _ in range(flags.rounds):
             for name, peer in peers.items():
-                rounds.setdefault(name, []).append(await _round(scenarios, peer, flags.only.split(",")))
-    found = {name: _medians(runs) for name, runs in rounds.items()}
+                rounds.setdefault(name, []).append(await _round(scenarios, peer, only))
+            if "constraint_ratio" in only:
+                found = await scenarios.constraint_ratio(plain)
+                rounds[_US][-1]["constraint_ratio"] |= {f"{name}, no drafts": ratio for name, ratio in found.items()}
+    medians = {name: _medians(runs) for name, runs in rounds.items()}
     conditions = {"model": flags.model, "threads": flags.threads, "weights": flags.weights, "rounds": flags.rounds}
-    return found.pop(_US) | {
-        "peers": found,
-        "ratio": {name: _ratios(_medians(rounds[_US]), theirs) for name, theirs in found.items()},
+    return (ours_found := medians.pop(_US)) | {
+        "peers": medians,
+        "ratio": {name: _ratios(ours_found, theirs) for name, theirs in medians.items()},
         "ceiling": ceiling(),
         "conditions": conditions | {"chunk_tokens": flags.chunk_tokens, "torch": torch.__version__},
         "machine": machine(),
@@ -88,7 +94,7 @@ async def _round(scenarios: Scenarios, peer: Peer, only: list[str]) -> Figures:
     }
     if free:
         parts["agent_session_s"] = lambda: _by(scenarios.agent_session_s, peer, (1, 8))
-        parts["constraint_ratio"] = lambda: _by(scenarios.constraint_ratio, peer, (1,))
+        parts["constraint_ratio"] = lambda: scenarios.constraint_ratio(peer)
     return {name: await part() for name, part in parts.items() if name in only}
 
 

@@ -9,11 +9,13 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bench.agents import made_up, made_up_tools
-from bench.peers import Peer, Timed
+from bench.peers import Peer, Worker
+from gateway.schemas.gate import SchemaGate
 
 _TEXT = Path(__file__).parent / "texts" / "mixed.txt"
 _PROMPT = 64  # tokens of context that decoding starts from
 _REPLY = 96
+_REPLIES = 3  # that a constraint is timed at
 _TURNS = 10
 _ARGUMENTS = 48  # tokens that the arguments of one call may have
 _SCHEMA = {
@@ -62,11 +64,24 @@ class Scenarios:
         """The mean of the sessions."""
         return sum(await asyncio.gather(*(self._session(peer) for _ in range(sessions)))) / sessions
 
-    async def constraint_ratio(self, peer: Peer, _size: int) -> float:
-        """Seconds per token behind the first."""
-        bound = await peer.generate(self._fresh(_PROMPT), 2 * _REPLY, _SCHEMA)
-        free = await peer.generate(self._fresh(_PROMPT), 2 * _REPLY)
-        return _per_token(bound, self._encode(bound.text)) / _per_token(free, free.at)
+    async def constraint_ratio(self, peer: Peer) -> dict[str, float]:
+        """Seconds per token of JSON behind the first, over those of free text, by how the schema is put.
+
+        1         as it is: white space is up to the model
+        gateway   as our gateway puts it: one spelling for each value; of our worker alone
+        """
+        schemas = {"1": _SCHEMA} | ({"gateway": _as_gateway(_SCHEMA)} if isinstance(peer, Worker) else {})
+        free = await self._per_token(peer, None)
+        return {name: await self._per_token(peer, schema) / free for name, schema in schemas.items()}
+
+    async def _per_token(self, peer: Peer, schema: dict[str, Any] | None) -> float:
+        """Seconds; of several replies, since how much one repeats itself is chance."""
+        seconds, tokens = 0.0, 0
+        for _ in range(_REPLIES):
+            reply = await peer.generate(self._fresh(_PROMPT), 2 * _REPLY, schema)
+            seconds += reply.at[-1] - reply.at[0]
+            tokens += len(reply.at if schema is None else self._encode(reply.text)) - 1
+        return seconds / tokens
 
     async def _session(self, peer: Peer) -> float:
         """Seconds that the engine took: what a turn adds is the arguments that it wrote, a result and a question."""
@@ -91,5 +106,6 @@ class Scenarios:
         return list(self._tokenizer.encode(text).ids)
 
 
-def _per_token(reply: Timed, tokens: list[Any]) -> float:
-    return (reply.at[-1] - reply.at[0]) / (len(tokens) - 1)
+def _as_gateway(schema: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(SchemaGate().admit(schema, "schema", strict=True))
+    return found

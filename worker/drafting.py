@@ -6,7 +6,8 @@ anyhow, so the reply is the one that it would have been.
 """
 
 from array import array
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from worker.ngrams import NgramIndex
@@ -54,14 +55,15 @@ class Price:
     row: float = 0.0
     token: float = 0.0
 
-    def length(self, chance: float, most: int) -> int:
-        """How many draft tokens pay, each accepted with this chance if those before it were; 0 when none do."""
-        gain, length, reached = 0.0, 0, chance
-        while length < most and reached > self.token:
-            gain += reached
-            length += 1
+    def length(self, chances: Iterable[float]) -> int:
+        """How many draft tokens pay, each accepted with its chance if those before it were; 0 when none do."""
+        gain, since, reached, length = 0.0, 0.0, 1.0, 0
+        for count, chance in enumerate(chances, 1):
             reached *= chance
-        return length if gain > self.row + length * self.token else 0
+            since += reached - self.token
+            if since > 0:
+                gain, since, length = gain + since, 0.0, count
+        return length if gain > self.row else 0
 
     def saved(self, chance: float, length: int) -> float:
         """The part of a reply's time that drafts of this length save."""
@@ -71,7 +73,7 @@ class Price:
 
 @dataclass(slots=True)
 class Pool:
-    """What the drafts of a worker's sequences were worth: by the length of the run that was found, a model's last."""
+    """What the drafts of a worker's sequences were worth: by the rank of what was found, a model's last."""
 
     index: Callable[[], NgramIndex] = NgramIndex
     chances: list[Chance] = field(default_factory=list)
@@ -87,14 +89,14 @@ class Drafter:
         self._pool = pool
         self._index = pool.index()
         if not pool.chances:
-            pool.chances = [Chance() for _ in (*self._index.lengths, _MODEL)]
+            pool.chances = [Chance() for _ in range(self._index.ranks + 1)]
         self._chances = [Chance() for _ in pool.chances]
-        self._rank = 0
+        self._ranks: list[int] = []
 
     @property
     def source(self) -> str:
         """Where the last proposal came from, one of SOURCES."""
-        return SOURCES[self._rank == _MODEL]
+        return SOURCES[self._ranks[0] == _MODEL]
 
     @property
     def trust(self) -> float:
@@ -103,13 +105,13 @@ class Drafter:
 
     def propose(self, tokens: "array[int]", most: int, price: Price) -> list[int]:
         """What was seen to come after these tokens; often nothing."""
-        found, rank = self._index.find(tokens, most)
+        found, ranks = self._index.find(tokens, most)
         if not found:
             return []
-        length = price.length(self._chance(rank), len(found))
+        length = price.length(map(self._chance, ranks))
         if not length:
-            self._fade(rank)
-        self._rank = rank
+            self._fade(ranks[0])
+        self._ranks = ranks[:length] or ranks[:1]
         return found[:length]
 
     def distrust(self) -> None:
@@ -118,12 +120,17 @@ class Drafter:
 
     def guessed(self) -> None:
         """The proposal is a model's."""
-        self._rank = _MODEL
+        self._ranks = [_MODEL]
 
     def verified(self, accepted: int, *, rejected: bool) -> None:
-        """Of the last proposal so many were accepted, and one was rejected or none."""
-        self._chances[self._rank].verified(accepted, rejected=rejected)
-        self._pool.chances[self._rank].verified(accepted, rejected=rejected, keep=_POOL_KEEP)
+        """Of the last proposal so many were accepted, and one was rejected or none; what a grammar forces behind it
+        counts as its last token does."""
+        last = len(self._ranks) - 1
+        hits = Counter(self._ranks[min(at, last)] for at in range(accepted))
+        failed = self._ranks[min(accepted, last)] if rejected else None
+        for rank in {*hits, *([] if failed is None else [failed])}:
+            self._chances[rank].verified(hits[rank], rejected=rank == failed)
+            self._pool.chances[rank].verified(hits[rank], rejected=rank == failed, keep=_POOL_KEEP)
 
     def _chance(self, rank: int) -> float:
         return self._chances[rank].value(self._pool.chance(rank))

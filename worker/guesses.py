@@ -1,5 +1,7 @@
 """A draft model as a source of drafts: which replies it is asked for, since a guess costs a share of a pass."""
 
+from itertools import repeat
+
 from worker.draft_model import DraftModel
 from worker.drafting import Drafter, Price
 from worker.sequence import Sequence
@@ -37,7 +39,7 @@ class Guesses:
         """
         while limits:
             price = self._price(len(limits), terms)
-            lengths = {one: price.length(_drafter(one).trust, limit) for one, limit in limits.items()}
+            lengths = {one: price.length(repeat(_drafter(one).trust, limit)) for one, limit in limits.items()}
             paying = {
                 one: length for one, length in lengths.items() if length and self._repays(one, length, price, terms)
             }

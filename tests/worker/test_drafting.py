@@ -1,6 +1,7 @@
 """Draft tokens of one sequence: how many are worth it, and what is learned from those that were not."""
 
 from array import array
+from math import prod
 
 import pytest
 from hypothesis import given
@@ -17,24 +18,27 @@ def drafter() -> Drafter:
 
 
 @given(
-    chance=st.floats(0, 1),
+    chances=st.one_of(
+        st.lists(st.floats(0, 1), max_size=20),
+        st.builds(lambda chance, most: [chance] * most, st.floats(0, 1), st.integers(0, 20)),
+    ),
     row=st.floats(0, 3),
     token=st.floats(0, 1),
-    most=st.integers(0, 20),
 )
-def test_the_length_is_the_one_that_is_worth_most(chance: float, row: float, token: float, most: int) -> None:
+def test_the_length_is_the_one_that_is_worth_most(chances: list[float], row: float, token: float) -> None:
     def worth(length: int) -> float:
-        return sum(chance**rank for rank in range(1, length + 1)) - (row + length * token if length else 0)
+        reached = [prod(chances[:count]) for count in range(1, length + 1)]
+        return sum(reached) - (row + length * token if length else 0)
 
-    length = Price(row, token).length(chance, most)
-    assert 0 <= length <= most
-    assert worth(length) == pytest.approx(max(worth(other) for other in range(most + 1)), abs=1e-9)
+    length = Price(row, token).length(chances)
+    assert 0 <= length <= len(chances)
+    assert worth(length) == pytest.approx(max(worth(other) for other in range(len(chances) + 1)), abs=1e-9)
 
 
 @given(chance=st.floats(0, 1), row=st.floats(0, 3), token=st.floats(0, 1), most=st.integers(0, 20))
 def test_drafts_that_pay_save_a_part_of_the_time(chance: float, row: float, token: float, most: int) -> None:
     price = Price(row, token)
-    length = price.length(chance, most)
+    length = price.length([chance] * most)
     assert length == 0 or 0 < price.saved(chance, length) < 1
     assert Price(0.5, 0.25).saved(1.0, 2) == pytest.approx(1 / 3)  # three tokens in the time of two
 
@@ -89,6 +93,21 @@ def test_a_new_reply_expects_what_the_others_have_seen() -> None:
         first.verified(0, rejected=True)
     assert Drafter(pool).propose(CYCLE, 16, price) == []
     assert drafter().propose(CYCLE, 16, price)
+
+
+def test_what_numbers_the_entries_of_a_list_is_not_guessed_but_what_is_between_is() -> None:
+    """The token behind 5 6 7 is another each time. When that has been seen often enough, drafts end before it."""
+    one, price, tokens = drafter(), Price(token=0.3), array("I")
+    drafted: list[list[int]] = []
+    for number in range(100, 112):
+        for token in (number, 1, 2, 3, 4, 5, 6, 7):
+            drafts = one.propose(tokens, 16, price)
+            if drafts:
+                drafted.append(drafts)
+                one.verified(int(drafts[0] == token), rejected=drafts[0] != token)
+            tokens.append(token)
+    assert [drafts[0] for drafts in drafted[-4:]] == [4, 5, 6, 7]
+    assert all(drafts[-1] == 7 for drafts in drafted[-3:])
 
 
 def test_a_chance_is_that_of_its_tries_and_forgets_the_oldest() -> None:

@@ -1,6 +1,7 @@
 """Looking up what came after a run of tokens, against a search through all of them."""
 
 from array import array
+from itertools import pairwise, takewhile
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,14 @@ def searched(tokens: list[int], lengths: tuple[int, ...], most: int) -> list[int
     return []
 
 
+def turns(tokens: list[int], length: int) -> int:
+    """How many times in a row the run that the tokens end with went on otherwise than the time before, at most two."""
+    run = tokens[-length:]
+    after = [tokens[end] for end in range(length, len(tokens)) if tokens[end - length : end] == run]
+    changes = [one != other for one, other in pairwise(after)]
+    return len(list(takewhile(bool, reversed(changes[-2:]))))
+
+
 @given(
     tokens=st.lists(st.integers(0, 3), max_size=60),
     cuts=st.lists(st.integers(0, 60), max_size=6),
@@ -32,11 +41,13 @@ def test_it_finds_what_a_search_finds_however_the_sequence_has_grown(
 ) -> None:
     index = NgramIndex(lengths)
     for end in [*sorted(cut for cut in cuts if cut < len(tokens)), len(tokens)]:
-        found, rank = index.find(array("I", tokens[:end]), most)
+        found, ranks = index.find(array("I", tokens[:end]), most)
         assert found == searched(tokens[:end], lengths, most)
+        assert len(found) == len(ranks)
         if found:
-            run = tokens[max(0, end - lengths[rank]) : end]
-            assert searched(tokens[:end], (len(run),), most) == found
+            length = lengths[ranks[0] % len(lengths)]
+            assert searched(tokens[:end], (length,), most) == found
+            assert ranks[0] // len(lengths) == turns(tokens[:end], length)
 
 
 def test_a_long_sequence_is_known_from_its_last_part_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,6 +58,6 @@ def test_a_long_sequence_is_known_from_its_last_part_on(monkeypatch: pytest.Monk
         index.find(tokens, 4)
         assert sum(map(len, index._after)) <= 101
     tokens.extend([1280, 1281, 1282])
-    assert index.find(tokens, 4) == ([1283, 1284, 1285, 1286], 0)
+    assert index.find(tokens, 4) == ([1283, 1284, 1285, 1286], [0, 0, 0, 0])
     tokens.extend([7, 8, 9])
-    assert index.find(tokens, 4) == ([], 0)
+    assert index.find(tokens, 4) == ([], [])

@@ -29,5 +29,5 @@ def test_an_interrupted_step_changes_little() -> None:
 
 def test_nothing_measured_costs_nothing() -> None:
     assert StepTimes().terms(4) == FREE
-    assert FREE.price.length(0.01, 8) == 8
+    assert FREE.price.length([0.01] * 8) == 8
     assert StepTimes().plain(4) == 0
