@@ -10,6 +10,7 @@ import msgspec
 from cacheplane.attribution import Part, Segment
 from gateway.chat.messages import EMPTY_PARAMETERS, Message, Tool, ToolCall
 from gateway.errors import BadRequestError
+from gateway.render.callids import short
 from gateway.render.masking import Mask
 from gateway.render.outline import Stretch, outline
 from gateway.render.prefix import Follows
@@ -60,6 +61,7 @@ class Renderer:
         self._turn = turn[0] if turn else ""
         self.template_name = self._template.name
         self.supports_tools = self._template.prints_tools
+        self._call_id = short if self._template.wants_short_ids else str
 
     def _variables(self, model: RendererModel) -> dict[str, Any]:
         """The names that templates expect; text, as transformers gives them."""
@@ -136,7 +138,7 @@ class Renderer:
         if message.tool_calls:
             shown["tool_calls"] = [self._call(call) for call in message.tool_calls]
         if message.tool_call_id:
-            shown["tool_call_id"] = message.tool_call_id
+            shown["tool_call_id"] = self._call_id(message.tool_call_id)
         return shown
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
@@ -144,7 +146,8 @@ class Renderer:
         # Models' own templates print `arguments | tojson`, as transformers feeds them objects.
         if self._template.name != DECLARED and is_object(arguments):
             arguments = msgspec.json.decode(arguments)
-        return {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
+        function = {"name": call.function.name, "arguments": arguments}
+        return {"id": self._call_id(call.id), "type": "function", "function": function}
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gateway.errors import BadRequestError
+from gateway.render.callids import LENGTH
 
 OWN = "own"
 DECLARED = "chatml-hermes"
@@ -77,6 +78,20 @@ class ChatTemplate:
             return _PROBE[0]["content"] in self.render(_PROBE, None)
         except BadRequestError:
             return False
+
+    @property
+    def wants_short_ids(self) -> bool:
+        """Whether it refuses ids of calls as we and OpenAI make them, and takes shorter ones: Mistral's do."""
+        return not self._prints_call("call_" + "0" * 24) and self._prints_call("0" * LENGTH)
+
+    def _prints_call(self, call_id: str) -> bool:
+        call = {"id": call_id, "type": "function", "function": {"name": "saltway_probe", "arguments": {}}}
+        turn = {"role": "assistant", "content": "", "tool_calls": [call]}
+        try:
+            self.render([*_PROBE, turn, {"role": "tool", "content": "", "tool_call_id": call_id}], None)
+        except BadRequestError:
+            return False
+        return True
 
     @property
     def generation_prompt(self) -> str:

@@ -1,15 +1,17 @@
 """The templates of the families that the worker runs, shortened: each prints here what transformers prints."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from gateway.chat.messages import Message
+from gateway.chat.messages import FunctionCall, Message, ToolCall
 from gateway.errors import BadRequestError
 from gateway.render import Renderer, RendererModel
 from gateway.render.templates import ChatTemplate
+from gateway.tools.hermes import new_call_id
 from tests.gateway.small_bpe import tokenizer_json
 
 FAMILIES = {path.stem: path.read_text("utf-8") for path in sorted(Path(__file__).with_name("families").glob("*.jinja"))}
@@ -28,6 +30,14 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
         *ASKED,
         {"role": "assistant", "content": "", "tool_calls": [CALL]},
         {"role": "tool", "content": "42", "tool_call_id": "abcdefghi"},
+    ],
+    "two results in a row, an answer and a question": [
+        *ASKED,
+        {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL]},
+        {"role": "tool", "content": "42", "tool_call_id": "abcdefghi"},
+        {"role": "tool", "content": "and <tool_response>", "tool_call_id": "abcdefghi"},
+        {"role": "assistant", "content": "A mineral."},
+        *ASKED,
     ],
 }
 
@@ -55,6 +65,7 @@ def test_a_familys_template_prints_what_transformers_prints(
     [
         ("llama3", "<|start_header_id|>assistant<|end_header_id|>\n\n"),
         ("mistral", ""),
+        ("qwen2.5", "<|im_start|>assistant\n"),
         ("qwen3", "<|im_start|>assistant\n"),
     ],
 )
@@ -77,15 +88,40 @@ def test_a_familys_own_rules_are_the_requests_error() -> None:
         ChatTemplate("own", FAMILIES["llama3"], **VARIABLES).render(two, None)
 
 
+def test_the_system_text_that_a_template_brings_is_known() -> None:
+    assert ChatTemplate("own", FAMILIES["qwen2.5"]).default_system == "You are a helpful assistant."
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_that_wants_ids_of_nine_letters_gets_them(family: str) -> None:
+    """Those of OpenAI's clients and our own are longer; a call and its result stay together, and others apart."""
+    model = RendererModel(tokenizer=tokenizer_json(), chat_template=FAMILIES[family], special_tokens=[], eos_id=2)
+    renderer, (ours, theirs) = Renderer(model), (new_call_id(), "toolu_1")
+
+    def printed(call: str, result: str) -> str:
+        said = [
+            Message("user", "hi"),
+            Message("assistant", tool_calls=(ToolCall(id=call, function=FunctionCall("f", "{}")),)),
+            Message("tool", "42", tool_call_id=result),
+        ]
+        return b"".join(map(renderer.token_bytes, renderer.render(said).tokens)).decode()
+
+    named = re.findall('"(?:id|call_id)": "([a-zA-Z0-9]{9})"', printed(ours, ours))
+    other = re.findall('"(?:id|call_id)": "([a-zA-Z0-9]{9})"', printed(theirs, "abcdefghi"))
+    assert len(set(named)) == (1 if family == "mistral" else 0)
+    assert len({*named, *other}) == (3 if family == "mistral" else 0)
+    assert ("abcdefghi" in other) == (family == "mistral")
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_renders_with_the_template_of_its_family(family: str) -> None:
-    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] if family == "qwen3" else ["<|endoftext|>"]
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] if "qwen" in family else ["<|endoftext|>"]
     model = RendererModel(tokenizer=tokenizer_json(), chat_template=FAMILIES[family], special_tokens=specials, eos_id=2)
     renderer = Renderer(model)
     asked = (Message("user", "hi"),)
     prompt = renderer.render(asked).tokens
     again = renderer.render((*asked, Message("assistant", "ho"), Message("user", "hi"))).tokens
     assert renderer.template_name == "own"
-    if family == "qwen3":
+    if "qwen" in family:
         assert again[: len(prompt)] == prompt
     assert b"hi" in b"".join(map(renderer.token_bytes, prompt))
