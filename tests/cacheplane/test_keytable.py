@@ -53,15 +53,17 @@ def test_the_table_knows_what_a_dict_knows(history: list[tuple[str, int]], crowd
 
 def test_growth_goes_on_a_little_with_each_insertion_and_loses_nothing() -> None:
     table, keys = KeyTable(100_000), spread(60_000, 2)
-    sizes = []
+    sizes, seats = [], []
     for first in range(0, len(keys), 100):
-        table.enter(keys[first : first + 100], np.arange(first + 1, first + 101))
+        seats.append(enter(table, keys[first : first + 100], np.arange(first + 1, first + 101)))
         sizes.append(table.buckets)
         if first % 5_000 == 0:
             assert table.find(keys[: first + 100]).tolist() == list(range(1, first + 101))
     assert max(later - sooner for sooner, later in pairwise(sizes)) <= 128
     assert sizes[-1] * SEATS * FILL >= len(keys)
     assert table.find(keys).tolist() == list(range(1, len(keys) + 1))
+    table.erase(keys, np.concatenate(seats).astype(np.uint8))
+    assert not table._keys.any()  # a bucket that was split kept nothing of what it gave away
 
 
 def test_a_table_that_is_full_to_its_capacity_still_finds_all() -> None:
