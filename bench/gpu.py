@@ -8,6 +8,9 @@ agreement         of the device's logits with those of the CPU in float32, which
                   (on a CPU the packaged model measures 0.009 in bfloat16, 0.039 with fp8 and 0.016 with w8a8)
 products          error and microseconds of single matrices (bench/products.py)
 tiers_keep_bits   blocks that went to host memory and came back are the same bit by bit
+kv                error, bits and steps with KV as codes of 8 bits (`--kv-dtype`) beside weights in bfloat16; the CPU
+                  has such codes too, but a number on the edge of two may get either: allowed are 0.04 with int8 and
+                  0.05 with fp8 (on a CPU the packaged model measures 0.014 and 0.018)
 steps             milliseconds of a forward pass, medians, by what matrices are kept as: a prompt of 512 tokens in one
                   chunk, and decoding behind so many tokens of 1, 8 and 32 sequences
 
@@ -31,7 +34,7 @@ from bench import products
 from bench.report import machine, table
 from cacheplane.identity import Namespace, Span
 from gateway.up.model import find_model
-from kernels import Storage, multiplies_float8
+from kernels import KV_CODES, KVCodes, Storage, multiplies_float8
 from worker.config import ConfigError
 from worker.device import device_of
 from worker.kv import KVLimits, KVMemory, PagedLayout
@@ -41,6 +44,7 @@ from worker.rows import Row
 from worker.weights import Weights, open_weights
 
 ALLOWED: dict[Storage, float] = {"float32": 1e-4, "bfloat16": 0.03, "fp8": 0.15, "w8a8": 0.08}
+KV_ALLOWED: dict[KVCodes, float] = {"int8": 0.04, "fp8": 0.05}
 _BLOCK = 16
 _CONTEXT = 1024
 _UNTIMED, _TIMED = 3, 10  # forward passes; the first ones choose kernels
@@ -72,18 +76,33 @@ def measured(weights: Weights, device: torch.device) -> dict[str, Any]:
     for storage in _storages(device):
         model = Model(weights, _dtype(storage), _CONTEXT, storage, device=device)
         errors[storage] = _error(model, weights, storage)
-        steps[storage] = {f"{len(rows)} of {rows[0].count}": _ms(model, rows) for rows in _STEPS}
+        steps[storage] = _times(model)
     matrices = products.measured([storage for storage in errors if storage != "float32"], device)
     kept = keeps_bits(model)
+    kv = {codes: _of_codes(weights, device, codes) for codes in KV_CODES}
     close = all(errors[storage] <= ALLOWED[storage] for storage in errors)
+    close &= all(one["error"] <= KV_ALLOWED[codes] and one["tiers_keep_bits"] for codes, one in kv.items())
     right = all(one["error"] <= products.ALLOWED for found in matrices.values() for one in found.values())
     return {
         "agrees": kept and close and right,
         "agreement": errors,
         "tiers_keep_bits": kept,
+        "kv": kv,
         "products": matrices,
         "steps": steps,
     }
+
+
+def _of_codes(weights: Weights, device: torch.device, codes: KVCodes) -> dict[str, Any]:
+    """With KV as these codes."""
+    model = Model(weights, torch.bfloat16, _CONTEXT, "bfloat16", device=device)
+    exact = _logits(Model(weights, torch.float32, _CONTEXT, "float32"), codes)
+    error = float((_logits(model, codes) - exact).norm() / exact.norm())
+    return {"error": error, "tiers_keep_bits": keeps_bits(model, codes), "steps": _times(model, codes)}
+
+
+def _times(model: Model, codes: KVCodes | None = None) -> dict[str, float]:
+    return {f"{len(rows)} of {rows[0].count}": _ms(model, rows, codes) for rows in _STEPS}
 
 
 def _storages(device: torch.device) -> list[Storage]:
@@ -100,9 +119,10 @@ def _error(model: Model, weights: Weights, storage: Storage) -> float:
     return float((_logits(model) - exact).norm() / exact.norm())
 
 
-def keeps_bits(model: Model) -> bool:
+def keeps_bits(model: Model, codes: KVCodes | None = None) -> bool:
     """Pushes a prompt's blocks out of a small pool, by other prompts, and asks for them again."""
-    memory = KVMemory(_layout(model, 1, 6), KVLimits(host_bytes=16 * _BLOCK * model.kv_shape.bytes_per_token))
+    layout = _layout(model, 1, 6, codes)
+    memory = KVMemory(layout, KVLimits(host_bytes=16 * _BLOCK * layout.shape.bytes_per_token))
     ours, *others = [array("I", (5 + at + number for at in range(4 * _BLOCK + 1))) for number in range(3)]
     _, before = _served(model, memory, ours)
     for other in others:
@@ -134,17 +154,17 @@ def _served(model: Model, memory: KVMemory, tokens: "array[int]") -> tuple[int, 
     return holding.cached.host, parts
 
 
-def _logits(model: Model) -> Tensor:
+def _logits(model: Model, codes: KVCodes | None = None) -> Tensor:
     """Of a prompt in one chunk and of 8 tokens after it, one by one."""
-    layout, prompt = _layout(model, 1, 8, taken=True), 7 * _BLOCK
+    layout, prompt = _layout(model, 1, 8, codes, taken=True), 7 * _BLOCK
     draw = torch.Generator().manual_seed(0)
     tokens = torch.randint(model.config.vocabulary, (prompt + 8,), generator=draw).tolist()
     rows = [Row(0, 0, prompt, prompt), *(Row(0, prompt + at, 1) for at in range(8))]
     return torch.cat([model.forward(tokens[row.start :][: row.count], [row], layout).cpu() for row in rows])
 
 
-def _ms(model: Model, rows: list[Row]) -> float:
-    layout = _layout(model, len(rows), _CONTEXT // _BLOCK, taken=True)
+def _ms(model: Model, rows: list[Row], codes: KVCodes | None) -> float:
+    layout = _layout(model, len(rows), _CONTEXT // _BLOCK, codes, taken=True)
     tokens, times = [5] * sum(row.count for row in rows), []
     for _ in range(_UNTIMED + _TIMED):
         began = time.perf_counter()
@@ -154,10 +174,10 @@ def _ms(model: Model, rows: list[Row]) -> float:
     return round(1000 * statistics.median(times[_UNTIMED:]), 3)
 
 
-def _layout(model: Model, slots: int, blocks: int, *, taken: bool = False) -> PagedLayout:
+def _layout(model: Model, slots: int, blocks: int, codes: KVCodes | None = None, *, taken: bool = False) -> PagedLayout:
     """So many blocks for each slot. Taken slots may be written from end to end; others are their user's affair."""
     sizes = {"slots": slots, "context": blocks * _BLOCK, "blocks": slots * blocks, "block_size": _BLOCK}
-    layout = PagedLayout(model.kv_shape, **sizes, device=model.device)
+    layout = PagedLayout(model.kv_shape.coded(codes), **sizes, device=model.device)
     for slot in range(slots if taken else 0):
         layout.slots.take()
         assert layout.prepare(slot, 0, layout.context)
@@ -167,7 +187,9 @@ def _layout(model: Model, slots: int, blocks: int, *, taken: bool = False) -> Pa
 def _as_text(figures: dict[str, Any]) -> str:
     verdict = "agrees with the CPU" if figures["agrees"] else "DOES NOT AGREE with the CPU"
     errors = [[name, f"{error:.1e}"] for name, error in figures["agreement"].items()]
-    steps = [[name, *times.values()] for name, times in figures["steps"].items()]
+    kept = [[name, f"{one['error']:.1e}", one["tiers_keep_bits"]] for name, one in figures["kv"].items()]
+    timed = figures["steps"] | {f"KV in {name}": one["steps"] for name, one in figures["kv"].items()}
+    steps = [[name, *times.values()] for name, times in timed.items()]
     matrices = [
         [shape, name, f"{one['error']:.1e}", *one["us"].values()]
         for shape, found in figures["products"].items()
@@ -176,6 +198,7 @@ def _as_text(figures: dict[str, Any]) -> str:
     tables = [
         table(["logits", "error"], errors),
         table(["matrix", "kept as", "error", *(f"us, {rows}" for rows in products.ROWS)], matrices),
+        table(["KV", "error", "tiers keep bits"], kept),
         table(["ms, rows of tokens", *next(iter(figures["steps"].values()))], steps),
     ]
     head = f"{figures['card']}, torch {figures['torch']}: {verdict}; tiers keep bits: {figures['tiers_keep_bits']}"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bench import gpu, products
 from bench.gpu import keeps_bits, measured
-from kernels import DenseProduct, Float8Product, Product, RotatedInt8Product, Storage
+from kernels import KV_CODES, DenseProduct, Float8Product, KVCodes, Product, RotatedInt8Product, Storage, quantize
 from tests.worker.tiny import write_tiny
 from worker.kv.shape import Block
 from worker.kv.store import copy_block
@@ -54,11 +54,15 @@ def test_the_same_computation_agrees_and_is_timed(weights: Weights) -> None:
     assert list(figures["agreement"]) == list(figures["steps"]) == ["float32", "bfloat16", "fp8", "w8a8"]
     assert all(list(times) == ["1 of 9", "2 of 1"] for times in figures["steps"].values())
     assert all(milliseconds > 0 for times in figures["steps"].values() for milliseconds in times.values())
+    assert list(figures["kv"]) == ["int8", "fp8"]
+    assert all(one["tiers_keep_bits"] and list(one["steps"]) == ["1 of 9", "2 of 1"] for one in figures["kv"].values())
+    assert all(1e-6 < one["error"] <= gpu.KV_ALLOWED[codes] for codes, one in figures["kv"].items())
     kept = figures["products"]["64 x 128"]
     assert list(kept) == ["bfloat16", "fp8", "w8a8"]
     assert all(list(one["us"]) == ["1", "20"] and min(one["us"].values()) > 0 for one in kept.values())
     figures |= {"card": "none", "torch": torch.__version__}
     assert "w8a8" in gpu._as_text(figures)
+    assert "KV in fp8" in gpu._as_text(figures)
 
 
 def test_a_card_without_fp8_is_checked_for_the_rest(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +91,17 @@ def test_a_product_that_is_off_does_not_agree(weights: Weights, monkeypatch: pyt
 
     monkeypatch.setattr(DenseProduct, "__call__", scaled)
     assert not measured(weights, CPU)["agrees"]
+
+
+@pytest.mark.parametrize("codes", KV_CODES)
+def test_kv_whose_codes_have_a_wrong_scale_is_further_off_than_is_allowed(
+    codes: KVCodes, weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def off(x: Tensor, dtype: torch.dtype, dim: int = -1) -> tuple[Tensor, Tensor]:
+        return quantize(x * (1.5 if x.dtype == torch.bfloat16 else 1), dtype, dim)
+
+    monkeypatch.setattr("kernels.paged.quantize", off)
+    assert gpu._of_codes(weights, CPU, codes)["error"] > gpu.KV_ALLOWED[codes]
 
 
 def test_a_block_that_comes_back_changed_is_seen(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
