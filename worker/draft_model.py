@@ -71,6 +71,7 @@ class DraftModel:
 
     A sequence gets its slot when guesses are first wanted for it, and gives it back by `leave`. What it has generated
     since, or its whole prompt at first, is computed before the first guess, in the same pass where there is room.
+    Choices of one request share their prompt: the first of them computes it, and the others fork it.
     """
 
     def __init__(self, model: Model, layout: Layout, vocabulary: int) -> None:
@@ -103,7 +104,11 @@ class DraftModel:
 
     def behind(self, sequence: Sequence) -> int:
         """Tokens that it would have to compute before it could guess, beyond the one of any pass."""
-        computed = self._caught_up(sequence).computed if sequence in self._places else 0
+        if sequence in self._places:
+            computed = self._caught_up(sequence).computed
+        else:
+            sibling = self._sibling(sequence)
+            computed = 0 if sibling is None else min(sibling.computed, _shared(sequence))
         return max(0, len(sequence.tokens) - computed - 1)
 
     def draft(self, wanted: dict[Sequence, int], room: int) -> dict[Sequence, list[int]]:
@@ -114,6 +119,8 @@ class DraftModel:
         feeds: list[_Feed] = []
         granted: dict[Sequence, int] = {}
         for sequence, most in wanted.items():
+            if self._waits(sequence, wanted):
+                continue
             place = self._caught_up(sequence)
             if place.guesses:  # made for this very step, when it was planned before, and not refuted since
                 granted[sequence] = cost = min(most, len(place.guesses), room)
@@ -154,11 +161,29 @@ class DraftModel:
     def _caught_up(self, sequence: Sequence) -> _Place:
         """The place of a sequence, which it gets if it has none, with nothing of what was refuted."""
         if sequence not in self._places:
-            self._places[sequence] = _Place(self._take())
+            self._places[sequence] = self._new_place(sequence)
         place = self._places[sequence]
         place.catch_up(sequence.tokens)
         self.layout.cut(place.slot, -(-place.computed // self.layout.block_size))
         return place
+
+    def _new_place(self, sequence: Sequence) -> _Place:
+        """Which begins with what another choice of its request has computed of their prompt."""
+        sibling, place = self._sibling(sequence), _Place(self._take())
+        if sibling is not None:
+            place.known = place.computed = min(sibling.computed, _shared(sequence))
+            self.layout.fork(sibling.slot, place.slot, place.computed)
+        return place
+
+    def _waits(self, sequence: Sequence, wanted: dict[Sequence, int]) -> bool:
+        """Whether another choice of its request is just computing what it can fork then."""
+        computing = (self._places[one] for one in sequence.job.sequences if one in self._places and one in wanted)
+        return sequence not in self._places and any(place.computed < _shared(sequence) for place in computing)
+
+    def _sibling(self, sequence: Sequence) -> _Place | None:
+        """Of the other choices of its request, the place that knows most of their prompt."""
+        places = [self._places[one] for one in sequence.job.sequences if one in self._places]
+        return max(places, key=lambda place: place.computed, default=None)
 
     def _take(self) -> int:
         slot = self.layout.slots.take()
@@ -194,6 +219,11 @@ class DraftModel:
         feed.tokens = feed.preview.take(logits)
         feed.place.guesses += feed.tokens
         return bool(feed.tokens) and len(feed.place.guesses) < feed.wanted
+
+
+def _shared(sequence: Sequence) -> int:
+    """Tokens that all choices of its request have in common, but for the one behind which each wants logits."""
+    return len(sequence.job.prompt) - 1
 
 
 def _feed(sequence: Sequence, place: _Place, most: int, room: int) -> _Feed:

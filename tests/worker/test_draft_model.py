@@ -221,6 +221,30 @@ def test_a_prompt_is_caught_up_with_in_chunks_of_what_the_step_has_left(
     reply.check()
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_choices_of_one_request_catch_up_with_their_prompt_once(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass
+) -> None:
+    plain, sampling = Rig(tiny_model, tiny_vocabulary), Sampling(max_tokens=12, temperature=1.0, seed=4)
+    request = ask(range(10, 70), sampling=sampling, n=3)
+    expected = plain.complete(request)
+    model = beside(tiny_model, layout=layout)
+    rig, computed = Rig(tiny_model, tiny_vocabulary, budget=128, speculator=eager(model)), 0
+    compute = model._compute
+
+    def counted(tokens: list[int], rows: list[Row]) -> Logits:
+        nonlocal computed
+        computed += len(tokens)
+        return compute(tokens, rows)
+
+    model._compute = counted  # type: ignore[method-assign]
+    reply = rig.complete(request)
+    assert [reply.tokens(index) for index in range(3)] == [expected.tokens(index) for index in range(3)]
+    assert rig.engine.counters.accepted["model"] == rig.engine.counters.drafted["model"] > 20
+    assert computed < 60 + 3 * 2 * 12
+    model.check([])
+
+
 def test_a_step_is_within_its_budget_with_all_that_is_guessed(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
     rig = Rig(tiny_model, tiny_vocabulary, budget=12, speculator=eager(beside(tiny_model), 7))
     for _ in range(3):
