@@ -1,33 +1,20 @@
-"""Attention over slots: few tokens of many sequences all at once, chunks of prompts one by one."""
+"""Attention over slots in plain torch: few tokens of many sequences all at once, chunks of prompts one by one."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from kernels import causal_mask, prefill_attention
-from kernels.native import LANES, SlotTasks, native
 from worker.rows import Row
-from worker.slot_runs import Placed, SlotRuns, placed
-from worker.slot_tokens import SlotTokens
+from worker.slot_runs import SlotRuns, placed
 
 _FEW = 8  # tokens up to which a row is computed beside others: replies, with what a grammar forces or a draft guesses
 _TILE = 64  # queries of a chunk that are computed at once: each tile is spared the keys behind it
 
 
-class Few(Protocol):
-    """The rows of few tokens."""
-
-    def mix(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Tensor:
-        """Writes their KV into the slots of one layer, and returns [tokens, heads, head_dim] of all few.
-
-        q, k, v   of those tokens alone
-        """
-
-
 class SlotAttention:
-    """What all layers of one forward pass share: masks, and where each row's KV goes.
+    """See Attention. What all layers of one forward pass share: masks, and where each row's KV goes.
 
     rows      those of one token first
     windows   of each layer, how many positions a query sees, its own included; None for all
@@ -42,7 +29,7 @@ class SlotAttention:
         in_turn = placed(rows)
         few = [place for place in in_turn if place[1].count <= _FEW]
         self._token = torch.tensor([first + at for first, row in few for at in range(row.count)], dtype=torch.int64)
-        self._few = _computed(few, keys, values) if few else None
+        self._few = SlotRuns([row for _, row in few], keys) if few else None
         self._chunks = [_Chunk(first, row, keys.dtype) for first, row in in_turn if row.count > _FEW]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -59,20 +46,8 @@ class SlotAttention:
         return mixed
 
     @property
-    def tasks(self) -> SlotTasks | None:
-        """See Attention."""
-        if self._chunks or not isinstance(self._few, SlotTokens):
-            return None
-        return SlotTasks(self._keys, self._values, [self._few.task(window) for window in self._windows])
-
-
-def _computed(few: list[Placed], keys: Tensor, values: Tensor) -> Few:
-    library = native()
-    fits = keys.dtype == torch.float32 and keys.is_cpu and keys.shape[3] % LANES == 0
-    rows = [row for _, row in few]
-    if library is not None and fits:
-        return SlotTokens(library, rows)
-    return SlotRuns(rows, keys, values)
+    def tasks(self) -> None:
+        """This is torch's."""
 
 
 class _Chunk:

@@ -12,13 +12,13 @@ Placed = tuple[int, Row]  # the row's first token among those of all rows, and t
 
 
 class SlotRuns:
-    """See Few.
+    """The rows of few tokens.
 
-    rows           their tokens follow each other
-    keys, values   of all layers, as SlotAttention has them
+    rows   their tokens follow each other
+    keys   of all layers, as SlotAttention has them
     """
 
-    def __init__(self, rows: list[Row], keys: Tensor, _values: Tensor) -> None:
+    def __init__(self, rows: list[Row], keys: Tensor) -> None:
         in_turn = placed(rows)
         self._slot = torch.tensor([row.slot for row in rows for _ in range(row.count)])
         self._position = torch.tensor([row.start + at for row in rows for at in range(row.count)])
@@ -26,7 +26,10 @@ class SlotRuns:
         self._runs = [_Run(run, keys.dtype) for run in adjacent(sorted(in_turn, key=lambda place: place[1].slot), call)]
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Tensor:
-        """See Few."""
+        """Writes their KV into the slots of one layer, and returns [tokens, heads, head_dim] of all few.
+
+        q, k, v   of those tokens alone
+        """
         keys[self._slot, :, :, self._position] = k
         values[self._slot, :, self._position] = v
         if self._runs[0].is_all(len(q)):

@@ -1,19 +1,21 @@
 """Kernels in C for the CPU: compiled once on the machine that runs them, and called without Python's lock.
 
-owns            products with matrices of small codes, attention of single tokens over slots, what is done to each row,
+owns            products with matrices of small codes, attention over slots, what is done to each row,
                 and all of it for all layers in one call; how the sources are compiled and loaded
 does not own    when they are used: without a C compiler there are none, and torch does the same more slowly
-front door      native, Native, SlotTask, Panels, CodedLayers with CodedLayer, CodedLinear and SlotTasks, LANES
+front door      native, Native, SlotTask, Panels, CodedLayers with CodedLayer, CodedLinear and SlotTasks, LANES,
+                SLOT_TILE
 
 Tensors are float32 and contiguous unless a signature says otherwise; nothing is checked again behind these doors.
 """
 
 from kernels.native.layers import CodedLayer, CodedLayers, CodedLinear, SlotTasks
-from kernels.native.library import LANES, Native, SlotTask, native
+from kernels.native.library import LANES, SLOT_TILE, Native, SlotTask, native
 from kernels.native.panels import Panels
 
 __all__ = [
     "LANES",
+    "SLOT_TILE",
     "CodedLayer",
     "CodedLayers",
     "CodedLinear",

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __AVX2__
+#if defined(__AVX2__) || defined(__FMA__) || defined(__F16C__)
 #include <immintrin.h>
 #endif
 
@@ -71,10 +71,13 @@ static inline h16 byte_products(v32 a, v32 b) {
 #endif
 }
 
-/* a * b + c, rounded once: left to the compiler, two places of the same sum could differ. */
+/* a * b + c, rounded once wherever the processor can: left to the compiler, two places of the same sum could differ. */
 static inline f8 fused(f8 a, f8 b, f8 c) {
 #ifdef __FMA__
     return _mm256_fmadd_ps(a, b, c);
+#elif defined(__FP_FAST_FMAF)
+    for (int l = 0; l < 8; l++) c[l] = __builtin_fmaf(a[l], b[l], c[l]);
+    return c;
 #else
     return a * b + c;
 #endif
@@ -91,24 +94,50 @@ static inline i8 nearest(f8 x) {
 #endif
 }
 
-/* Eight float16. */
+static inline f8 floats(i8 codes) { return __builtin_convertvector(codes, f8); }
+
+static inline f8 chosen(i8 which, f8 one, f8 other) { return (f8)((which & (i8)one) | (~which & (i8)other)); }
+
+static inline f8 larger(f8 one, f8 other) { return chosen(one > other, one, other); }
+
+static inline float highest(f8 v) {
+    float most = v[0];
+    for (int i = 1; i < 8; i++) most = most > v[i] ? most : v[i];
+    return most;
+}
+
+/* Eight numbers of IEEE float16, widened. */
 static inline f8 widened(const uint16_t *at) {
 #ifdef __F16C__
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
+    return (f8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
 #else
-    f8 found;
-    for (int l = 0; l < 8; l++) {
-        int exponent = at[l] >> 10 & 31, fraction = at[l] & 1023;
-        float size = exponent == 31 ? (fraction ? __builtin_nanf("") : __builtin_inff())
-                     : exponent     ? __builtin_ldexpf(1024 + fraction, exponent - 25)
-                                    : __builtin_ldexpf(fraction, -24);
-        found[l] = at[l] >> 15 ? -size : size;
-    }
-    return found;
+    i8 bits = {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]};
+    i8 magnitude = (bits & 0x7fff) << 13;
+    f8 value = (f8)magnitude * 0x1p112f; /* float32's exponents begin 112 lower */
+    i8 endless = magnitude >= (0x7c00 << 13);
+    return (f8)((i8)value | (endless & 0x7f800000) | (bits & 0x8000) << 16);
 #endif
 }
 
-static inline f8 floats(i8 codes) { return __builtin_convertvector(codes, f8); }
+/* Eight numbers rounded to float16, to even where two are as near; beyond its largest, 65504, to that. What is not a
+   number stays so. */
+static inline void store_halves(uint16_t *at, f8 value) {
+    i8 sign = (i8)value & (int32_t)0x80000000;
+    f8 magnitude = (f8)((i8)value & 0x7fffffff);
+    magnitude = chosen(magnitude > all(65504.0f), all(65504.0f), magnitude);
+#ifdef __F16C__
+    f8 clamped = (f8)((i8)magnitude | sign);
+    _mm_storeu_si128((__m128i *)at, _mm256_cvtps_ph((__m256)clamped, _MM_FROUND_TO_NEAREST_INT));
+#else
+    i8 bits = (i8)magnitude;
+    i8 usual = (bits - (112 << 23) + 0xfff + ((bits >> 13) & 1)) >> 13;
+    i8 tiny = (i8)(magnitude + 0.5f) - (i8)all(0.5f); /* below 2^-14: 0.5f has the last place of the smallest numbers */
+    i8 small = magnitude < all(0x1p-14f), unlike = magnitude != magnitude;
+    i8 half = (small & tiny) | (~small & usual);
+    half = (unlike & 0x7e00) | (~unlike & half) | ((sign >> 16) & 0x8000);
+    for (int i = 0; i < 8; i++) at[i] = (uint16_t)half[i];
+#endif
+}
 
 /* e to the x, x <= 0, within 2 units of the last place; below -87 it is e to the -87, which adds nothing to a sum that
    has a term of 1. Method: Cephes' expf, that is 2^n times a polynomial of the rest. */

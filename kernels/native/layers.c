@@ -18,7 +18,7 @@ typedef struct {
 typedef struct {
     const layer *layers;
     task **tasks;            /* of each layer, by what its tokens see; all but q, keys, values and mixed is set */
-    const char *keys, *values; /* of all layers, each so many bytes behind the one before */
+    char *keys, *values;     /* of all layers, each so many bytes behind the one before */
     long keys_apart, values_apart;
     const float *cos, *sin; /* [rows, head_dim] */
     float *x;               /* [rows, width]: what goes in, and what comes out */
@@ -58,8 +58,8 @@ static void attention(const pass *all, long index, int threads) {
     saltway_rotate(all->qkv, apart, all->cos, all->sin, rows, turned, dim, all->rotated, threads);
     seen->q = all->rotated;
     seen->stride = turned * dim;
-    seen->keys = (const float *)(all->keys + index * all->keys_apart);
-    seen->values = (const float *)(all->values + index * all->values_apart);
+    seen->keys = all->keys + index * all->keys_apart;
+    seen->values = all->values + index * all->values_apart;
     seen->mixed = all->mixed;
     saltway_place(seen, all->rotated + all->heads * dim, turned * dim, all->qkv + turned * dim, apart);
     saltway_attend(seen, threads);

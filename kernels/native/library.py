@@ -1,6 +1,7 @@
 """The compiled kernels as functions of tensors."""
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -10,6 +11,8 @@ from torch import Tensor
 from kernels.native.compiler import load
 from kernels.native.panels import PANEL, Panels
 
+SLOT_TILE: Final = 128  # positions; TILE of slots.h
+_TOGETHER: Final = 96  # ROWS of slots.h
 LANES: Final = 8  # what dimensions of rows and heads must be a multiple of; halves of heads too, to be rotated
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
@@ -22,14 +25,6 @@ _SIGNATURES: Final = {
     "rotate": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER, _INT),
     "layers": (_POINTER, _INT),
 }
-
-
-class _Task(ctypes.Structure):
-    """`task` of attention.c."""
-
-    _fields_ = [(name, _POINTER) for name in ("q", "keys", "values", "slot", "begin", "end", "mixed")] + [
-        (name, _LONG) for name in ("tokens", "heads", "kv_heads", "head_dim", "context")
-    ]
 
 
 class Native:
@@ -92,18 +87,27 @@ class Native:
 
 
 class SlotTask(ctypes.Structure):
-    """Attention of some tokens of one forward pass, each in a slot: `task` of attention.c.
+    """Attention of one forward pass over slots: `task` of attention.c.
 
-    slot, begin, end   int64 [tokens]: each sees the positions begin .. end - 1 of its slot; the last is its own
+    rows     slot, start and count of each sequence: its next tokens, at positions start .. start + count - 1, which
+             follow those of the row before
+    window   how many positions a token sees, its own included; None for all up to its own
+
+    What a token gets is the same bits alone, in any chunk of its sequence and beside any others, by any number of
+    threads: see slots.h.
     """
 
-    _fields_ = [(name, _POINTER) for name in ("q", "keys", "values", "slot", "begin", "end", "mixed")] + [
-        (name, _LONG) for name in ("stride", "tokens", "heads", "kv_heads", "head_dim", "context")
+    _fields_ = [(name, _POINTER) for name in ("q", "keys", "values", "slot", "start", "first", "count", "mixed")] + [
+        (name, _LONG)
+        for name in ("stride", "pieces", "heads", "kv_heads", "head_dim", "context", "pitch", "window", "half")
     ]
 
-    def __init__(self, slot: Tensor, begin: Tensor, end: Tensor) -> None:
-        super().__init__(slot=slot.data_ptr(), begin=begin.data_ptr(), end=end.data_ptr(), tokens=len(slot))
-        self._held = slot, begin, end  # the structure has their addresses alone
+    heads: int
+    kv_heads: int
+
+    def __init__(self, rows: Sequence[tuple[int, int, int]], window: int | None) -> None:
+        super().__init__(window=window or 0)
+        self._rows = rows
 
     def run(
         self, library: Native, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, mixed: Tensor
@@ -111,8 +115,9 @@ class SlotTask(ctypes.Structure):
         """Writes each token's key and value into its slot, then mixes what each token sees there.
 
         q, k, v   [tokens, heads or kv heads, head_dim], whose tokens may lie apart; head_dim a multiple of LANES
-        keys      [slots, kv heads, head_dim, context]
-        values    [slots, kv heads, context, head_dim]
+        keys      [slots, kv heads, context / pitch, head_dim, pitch], the pitch a multiple of SLOT_TILE
+        values    [slots, kv heads, context, head_dim]; both float32, or float16, whose largest number stands for all
+                  beyond it
         mixed     [tokens, heads, head_dim], where the results go
         """
         self.q, self.stride, self.mixed = q.data_ptr(), q.stride(0), mixed.data_ptr()
@@ -121,8 +126,22 @@ class SlotTask(ctypes.Structure):
         library.attend(self, k, v)
 
     def fit(self, heads: int, keys: Tensor) -> None:
-        """Takes the dimensions of keys [slots, kv heads, head_dim, context]."""
-        self.heads, self.kv_heads, self.head_dim, self.context = heads, *keys.shape[1:]
+        """Takes the dimensions of keys, and cuts rows into pieces."""
+        _, self.kv_heads, tiles, self.head_dim, self.pitch = keys.shape
+        self.context, self.half = tiles * self.pitch, keys.dtype == torch.float16
+        if self.heads != heads:
+            self.heads = heads
+            self._cut(max(1, _TOGETHER * self.kv_heads // heads))
+
+    def _cut(self, most: int) -> None:
+        """Rows of many tokens into pieces of `most`."""
+        pieces, first = [], 0
+        for slot, start, count in self._rows:
+            pieces += [(slot, start + at, first + at, min(most, count - at)) for at in range(0, count, most)]
+            first += count
+        self._columns = torch.tensor(pieces, dtype=torch.int64).T.contiguous()
+        self.slot, self.start, self.first, self.count = (column.data_ptr() for column in self._columns)
+        self.pieces = len(pieces)
 
 
 @cache

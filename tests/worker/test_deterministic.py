@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels import Storage
 from tests.worker.rig import Reply, Rig, ask, greedy
 from tests.worker.schedules import Plan, plans, play
 from worker.kv.tiled import TILE, TiledSlotLayout
@@ -24,6 +25,12 @@ def tiled_model(tiny_path: Path, request: pytest.FixtureRequest) -> Model:
     except RuntimeError:
         # A processor without native bfloat16 packs none; there float32 is all that the worker offers.
         return Model(open_weights(tiny_path), torch.float32, tile=TILE)
+
+
+@pytest.fixture(scope="module")
+def codes_models(tiny_path: Path) -> dict[Storage, Model]:
+    storages: tuple[Storage, ...] = ("int8", "int4")
+    return {storage: Model(open_weights(tiny_path), torch.float32, storage=storage) for storage in storages}
 
 
 _alone: dict[tuple[torch.dtype, tuple[int, ...]], Reply] = {}
@@ -71,6 +78,38 @@ def test_a_reply_has_the_same_bits_whatever_happens_around_it(
             count = len(reply.tokens(index))
             assert reply.tokens(index) == expected.tokens()[:count]
             assert reply.logprobs(index) == expected.logprobs()[:count]  # not nearly: equal
+    rig.check_idle()
+
+
+@settings(max_examples=10)
+@given(
+    schedule=st.lists(plans, min_size=1, max_size=6),
+    slots=st.integers(1, 4),
+    blocks=st.sampled_from([3, 8, 40]),
+    budget=st.integers(8, 40),
+    most=st.sampled_from([0, 4]),
+    storage=st.sampled_from(["int8", "int4"]),
+)
+def test_so_has_one_of_the_usual_mode_where_codes_and_slots_are_the_affair_of_kernels_in_c(
+    codes_models: dict[Storage, Model],
+    tiny_vocabulary: Vocabulary,
+    schedule: list[Plan],
+    slots: int,
+    blocks: int,
+    budget: int,
+    most: int,
+    storage: Storage,
+) -> None:
+    """Hit, miss, any chunks, any batch, drafts, preemption: a row is added up in one order, its attention too."""
+    model = codes_models[storage]
+    speculator = Speculator(most, adaptive=False, index=lambda: NgramIndex((1,)))
+    rig = Rig(model, tiny_vocabulary, slots=slots, blocks=blocks, budget=budget, speculator=speculator)
+    for plan, reply in zip(schedule, play(rig, schedule), strict=True):
+        expected = Rig(model, tiny_vocabulary, slots=1, budget=256).complete(ask(plan.prompt, sampling=greedy(6)))
+        for index in range(plan.n):
+            count = len(reply.tokens(index))
+            assert reply.tokens(index) == expected.tokens()[:count]
+            assert reply.logprobs(index) == expected.logprobs()[:count]
     rig.check_idle()
 
 

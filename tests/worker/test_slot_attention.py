@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.worker.kv.layouts import written
+from worker.kv import KVShape, SlotLayout
 from worker.rows import Row
-from worker.slot_attention import SlotAttention
 from worker.slot_runs import adjacent
 
 SLOTS, CONTEXT, KV_HEADS, SHARED, DIM = 6, 224, 2, 3, 8
@@ -36,17 +37,24 @@ def steps(draw: st.DrawFn) -> list[Row]:
     return sorted(rows, key=lambda row: row.count > 1)
 
 
+def full(layers: int, seed: int) -> SlotLayout:
+    """Slots with something in every place."""
+    shape, draw = KVShape(layers, KV_HEADS, DIM, torch.float32), torch.Generator().manual_seed(seed)
+    layout = SlotLayout(shape, slots=SLOTS, context=CONTEXT, blocks=1, block_size=16)
+    layout.keys.normal_(generator=draw)
+    layout.values.normal_(generator=draw)
+    return layout
+
+
 @settings(max_examples=60)
 @given(steps(), st.none() | st.integers(1, 100), st.integers(0, 2**31))
 def test_every_token_sees_its_own_sequence_up_to_itself(rows: list[Row], window: int | None, seed: int) -> None:
-    draw = torch.Generator().manual_seed(seed)
-    keys = torch.randn(1, SLOTS, KV_HEADS, DIM, CONTEXT, generator=draw)
-    values = torch.randn(1, SLOTS, KV_HEADS, CONTEXT, DIM, generator=draw)
+    layout, draw = full(1, seed), torch.Generator().manual_seed(seed + 1)
     tokens = sum(row.count for row in rows)
     q = torch.randn(tokens, KV_HEADS * SHARED, DIM, generator=draw)
     k, v = torch.randn(2, tokens, KV_HEADS, DIM, generator=draw)
-    mixed = SlotAttention(rows, [window], keys, values).attend(0, q, k, v)
-    assert_mixed(mixed, rows, window, q, k, v, keys, values)
+    mixed = layout.attention(rows, [window]).attend(0, q, k, v)
+    assert_mixed(mixed, rows, window, q, k, v, layout)
 
 
 @pytest.mark.usefixtures("without_native")
@@ -55,26 +63,28 @@ def test_so_does_it_in_plain_torch() -> None:
 
 
 def assert_mixed(
-    mixed: Tensor, rows: list[Row], window: int | None, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor
+    mixed: Tensor, rows: list[Row], window: int | None, q: Tensor, k: Tensor, v: Tensor, layout: SlotLayout
 ) -> None:
     token = 0
     for row in rows:
+        keys, values = (of[0].transpose(0, 1) for of in written(layout, row.slot, row.start + row.count))
         for position in range(row.start, row.start + row.count):
-            assert torch.equal(keys[0, row.slot, :, :, position], k[token])
-            assert torch.equal(values[0, row.slot, :, position], v[token])
+            assert torch.equal(keys[:, position], k[token])
+            assert torch.equal(values[:, position], v[token])
             end = position + 1
-            expected = naive(q[token], keys[0, row.slot, :, :, :end], values[0, row.slot, :, :end], window)
+            expected = naive(q[token], keys[:, :end].transpose(1, 2), values[:, :end], window)
             torch.testing.assert_close(mixed[token].double(), expected, atol=1e-5, rtol=1e-5)
             token += 1
 
 
 def test_layers_may_have_windows_of_their_own() -> None:
-    keys, values = torch.randn(2, 1, KV_HEADS, DIM, 16), torch.randn(2, 1, KV_HEADS, 16, DIM)
+    layout = full(2, 0)
     q, k, v = torch.randn(1, 6, DIM), torch.randn(1, 2, DIM), torch.randn(1, 2, DIM)
-    attention = SlotAttention([Row(0, 9, 1)], [None, 4], keys, values)
+    attention = layout.attention([Row(0, 9, 1)], [None, 4])
     for layer, window in enumerate([None, 4]):
         mixed = attention.attend(layer, q, k, v)
-        expected = naive(q[0], keys[layer, 0, :, :, :10], values[layer, 0, :, :10], window)
+        keys, values = (of[layer].transpose(0, 1) for of in written(layout, 0, 10))
+        expected = naive(q[0], keys.transpose(1, 2), values, window)
         torch.testing.assert_close(mixed[0].double(), expected, atol=1e-5, rtol=1e-5)
 
 

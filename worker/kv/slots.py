@@ -1,14 +1,16 @@
 """The layout of the CPU: a contiguous slot for each running sequence, and blocks that are copied in and out.
 
-A running sequence reads and writes its own slot, with the keys transposed (see kernels/attention.py). On this kind of
-machine copying 2,048 tokens takes 6 to 25 ms, computing them takes seconds, and attention over gathered pages is 5 to 8
-times slower than over slots.
+A running sequence reads and writes its own slot, with the keys transposed (see kernels/attention.py): for the kernels
+in C in tiles of positions, each in one piece of memory, for torch all in one. On this kind of machine copying 2,048
+tokens takes 6 to 25 ms, computing them takes seconds, and attention over gathered pages is 5 to 8 times slower than
+over slots.
 """
 
 from collections.abc import Sequence
 
 import torch
 
+from kernels.native import LANES, SLOT_TILE, native
 from worker.attending import Attention, RoundedAttention
 from worker.kv.layout import CPU, Layout
 from worker.kv.radix import NOWHERE
@@ -16,12 +18,13 @@ from worker.kv.shape import Block, KVShape
 from worker.kv.store import copy_block, reserve
 from worker.rows import Row
 from worker.slot_attention import SlotAttention
+from worker.slot_kernels import NativeSlotAttention
 
 
 class SlotLayout(Layout):
     """Slots beside the pool.
 
-    keys     [layers, slots, kv heads, head_dim, context]
+    keys     [layers, slots, kv heads, context / pitch, head_dim, pitch]; the pitch is all of the context for torch
     values   [layers, slots, kv heads, context, head_dim]
 
     Both are in the dtype that is computed in. Where blocks are codes, all that is written here is rounded to what codes
@@ -39,9 +42,12 @@ class SlotLayout(Layout):
         device: torch.device = CPU,
     ) -> None:
         super().__init__(shape, slots=slots, context=context, blocks=blocks, block_size=block_size, device=device)
-        heads = shape.layers, slots, shape.kv_heads
-        self.keys = reserve((*heads, shape.head_dim, context), shape.dtype, device)
-        self.values = reserve((*heads, context, shape.head_dim), shape.dtype, device)
+        computed_in_c = shape.dtype == torch.float32 and device.type == "cpu" and shape.head_dim % LANES == 0
+        self.library = native() if computed_in_c else None
+        pitch = context if self.library is None else max(SLOT_TILE, block_size)
+        heads, tiles = (shape.layers, slots, shape.kv_heads), -(-context // pitch)
+        self.keys = reserve((*heads, tiles, shape.head_dim, pitch), shape.dtype, device)
+        self.values = reserve((*heads, tiles * pitch, shape.head_dim), shape.dtype, device)
 
     def attention(self, rows: list[Row], windows: Sequence[int | None]) -> Attention:
         attention = self.over_slots(rows, windows)
@@ -49,7 +55,9 @@ class SlotLayout(Layout):
 
     def over_slots(self, rows: list[Row], windows: Sequence[int | None]) -> Attention:
         """As `attention`, of keys and values as they come."""
-        return SlotAttention(rows, windows, self.keys, self.values)
+        if self.library is not None:
+            return NativeSlotAttention(self.library, rows, windows, self.keys, self.values)
+        return SlotAttention(rows, windows, self.keys[:, :, :, 0], self.values)
 
     def blocks_for(self, tokens: int) -> int:  # noqa: ARG002
         return 0
@@ -76,7 +84,11 @@ class SlotLayout(Layout):
 
     def fork(self, source: int, slot: int, tokens: int) -> None:
         """One copy, of what takes a hundred times longer to compute."""
-        mine, theirs = ((self.keys[:, at, :, :, :tokens], self.values[:, at, :, :tokens]) for at in (slot, source))
+        pitch = self.keys.shape[-1]
+        tiles, wide = -(-tokens // pitch), min(tokens, pitch)
+        mine, theirs = (
+            (self.keys[:, at, :, :tiles, :, :wide], self.values[:, at, :, :tokens]) for at in (slot, source)
+        )
         copy_block(mine, theirs)
 
     def held(self) -> dict[int, int]:
@@ -87,5 +99,6 @@ class SlotLayout(Layout):
 
     def _place(self, slot: int, index: int) -> Block:
         """The slot's block at index as views."""
-        part = slice(index * self.block_size, (index + 1) * self.block_size)
-        return self.keys[:, slot, :, :, part], self.values[:, slot, :, part]
+        start, size = index * self.block_size, self.block_size
+        tile, first = divmod(start, self.keys.shape[-1])
+        return self.keys[:, slot, :, tile, :, first : first + size], self.values[:, slot, :, start : start + size]

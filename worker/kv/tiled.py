@@ -17,7 +17,9 @@ class TiledSlotLayout(SlotLayout):
     """Slots whose attention is the same bit by bit alone and in any batch, in whatever chunks a sequence comes."""
 
     def over_slots(self, rows: list[Row], windows: Sequence[int | None]) -> Attention:
-        return TiledAttention(rows, windows, self.keys, self.values)
+        if self.library is not None:  # whose attention is the same bits anyway
+            return super().over_slots(rows, windows)
+        return TiledAttention(rows, windows, self.keys[:, :, :, 0], self.values)
 
 
 class TiledAttention:

@@ -76,24 +76,25 @@ def one_by_one(
 
 @settings(max_examples=20)
 @given(
-    ends=st.lists(st.integers(1, CONTEXT), min_size=1, max_size=SLOTS),
+    rows=st.lists(st.tuples(st.integers(0, CONTEXT - 40), st.sampled_from([1, 1, 3, 40])), min_size=1, max_size=SLOTS),
     windows=st.lists(st.sampled_from([None, 5]), min_size=LAYERS, max_size=LAYERS),
     bias=st.booleans(),
     qk_norm=st.booleans(),
     seed=st.integers(0, 2**31),
 )
 def test_one_call_gives_the_bits_that_layer_by_layer_gives(
-    library: Native, ends: list[int], windows: list[int | None], bias: bool, qk_norm: bool, seed: int
+    library: Native, rows: list[tuple[int, int]], windows: list[int | None], bias: bool, qk_norm: bool, seed: int
 ) -> None:
     torch.manual_seed(seed)
     layers = [layer(library, bias=bias, qk_norm=qk_norm) for _ in range(LAYERS)]
-    keys = torch.randn(LAYERS, SLOTS, KV_HEADS, DIM, CONTEXT)
+    keys = torch.randn(LAYERS, SLOTS, KV_HEADS, 1, DIM, CONTEXT)
     values = torch.randn(LAYERS, SLOTS, KV_HEADS, CONTEXT, DIM)
-    slot, end = torch.arange(len(ends)), torch.tensor(ends)
-    seen = {window: SlotTask(slot, (end - (window or CONTEXT)).clamp_min(0), end) for window in set(windows)}
+    places = [(slot, start, count) for slot, (start, count) in enumerate(rows)]
+    seen = {window: SlotTask(places, window) for window in set(windows)}
     tasks = SlotTasks(keys, values, [seen[window] for window in windows])
-    angles = Rotary([0.5**pair for pair in range(DIM // 2)], CONTEXT, torch.float32).at(end - 1)
-    x = torch.randn(len(ends), WIDTH)
+    positions = torch.cat([torch.arange(start, start + count) for start, count in rows])
+    angles = Rotary([0.5**pair for pair in range(DIM // 2)], CONTEXT, torch.float32).at(positions)
+    x = torch.randn(len(positions), WIDTH)
     apart = SlotTasks(keys.clone(), values.clone(), tasks.of_layers)
     expected = one_by_one(library, layers, x, angles, apart)
     packed = [one.coded() for one in layers]

@@ -57,7 +57,7 @@ def write(layout: Layout, slot: int, start: int, keys: Tensor, values: Tensor) -
 def written(layout: Layout, slot: int, end: int) -> tuple[Tensor, Tensor]:
     """The keys and values of the first `end` positions, [layers, tokens, kv heads, head_dim]."""
     if isinstance(layout, SlotLayout):
-        keys, values = layout.keys[:, slot], layout.values[:, slot]
+        keys, values = layout.keys[:, slot].transpose(2, 3).flatten(3), layout.values[:, slot]
     else:
         assert isinstance(layout, PagedLayout)
         blocks = [part[layout.table(slot)] for part in layout.store.parts]  # [blocks, layers, kv heads, ..]
