@@ -8,7 +8,9 @@ import pytest
 from hypothesis import strategies as st
 
 from cacheplane.identity import Namespace
+from tests.worker.kv.layouts import LayoutClass
 from tests.worker.rig import ACME, BLOCK, GLOBEX, Reply, Rig, ask, greedy
+from worker.kv import SlotLayout
 from worker.model import Model
 from worker.tokenizer import Vocabulary
 from worker.wire import GenerateRequest, Retention, RetentionRange, SpanWire, TokenLogprob
@@ -117,14 +119,14 @@ def _preempt(rig: Rig, request_id: str) -> None:
 class Cold:
     """The reference: each prompt alone, whole in one step, in an engine that has seen nothing."""
 
-    def __init__(self, model: Model, vocabulary: Vocabulary) -> None:
-        self._parts = model, vocabulary
+    def __init__(self, model: Model, vocabulary: Vocabulary, layout: LayoutClass = SlotLayout) -> None:
+        self._model, self._vocabulary, self._layout = model, vocabulary, layout
         self._known: dict[tuple[int, ...], Reply] = {}
 
     def reply(self, prompt: list[int]) -> Reply:
         """Greedy, as many tokens as any plan asks for."""
         if tuple(prompt) not in self._known:
-            rig = Rig(*self._parts, slots=1, budget=256)
+            rig = Rig(self._model, self._vocabulary, slots=1, budget=256, layout=self._layout)
             self._known[tuple(prompt)] = rig.complete(ask(prompt, sampling=greedy(6)))
         return self._known[tuple(prompt)]
 

@@ -1,7 +1,8 @@
 """The laws of the engine with KV as codes of 8 bits: nobody can tell from a reply where its KV came from.
 
 Codes are steps. Where a product is added up in another order, as in another batch, a number on the edge between two
-codes may get either; so the laws hold bit by bit in the deterministic mode, and beside it as far as one step goes.
+codes may get either; so the laws hold bit by bit in the deterministic mode (test_bitwise), and beside it as far as one
+step goes.
 """
 
 from pathlib import Path
@@ -12,14 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worker.kv.layouts import CODED, Fp8Tiles, Int8Slots, Int8Tiles, LayoutClass
-from tests.worker.rig import BLOCK, Reply, Rig, ask, greedy
-from tests.worker.schedules import Plan, plans, play
+from tests.worker.rig import BLOCK, Rig, ask, greedy
+from tests.worker.schedules import Cold, Plan, plans, play
 from worker.kv import KVLimits, SlotLayout
 from worker.kv.blockfile import BlockFile
 from worker.kv.tiled import TILE
 from worker.model import Model, fingerprint
-from worker.ngrams import NgramIndex
-from worker.speculation import Speculator
 from worker.tokenizer import Vocabulary
 from worker.weights import open_weights
 
@@ -29,57 +28,6 @@ STEP = 0.3  # of a log probability: further than one number that is a code away 
 @pytest.fixture(scope="module")
 def tiled_model(tiny_path: Path) -> Model:
     return Model(open_weights(tiny_path), torch.float32, tile=TILE)
-
-
-_alone: dict[tuple[LayoutClass, tuple[int, ...]], Reply] = {}
-
-
-def alone(model: Model, vocabulary: Vocabulary, layout: LayoutClass, prompt: list[int]) -> Reply:
-    """The prompt by itself, whole in one step, in an engine that has seen nothing."""
-    key = layout, tuple(prompt)
-    if key not in _alone:
-        _alone[key] = Rig(model, vocabulary, slots=1, budget=256, layout=layout).complete(
-            ask(prompt, sampling=greedy(6))
-        )
-    return _alone[key]
-
-
-@settings(max_examples=8)
-@given(
-    layout=st.sampled_from([Int8Tiles, Fp8Tiles]),
-    schedule=st.lists(plans, min_size=1, max_size=6),
-    slots=st.integers(1, 4),
-    blocks=st.sampled_from([3, 8, 40]),
-    budget=st.integers(8, 40),
-    most=st.sampled_from([0, 4]),
-)
-def test_a_reply_has_the_same_bits_whatever_happens_around_it(
-    tiled_model: Model,
-    tiny_vocabulary: Vocabulary,
-    layout: LayoutClass,
-    schedule: list[Plan],
-    slots: int,
-    blocks: int,
-    budget: int,
-    most: int,
-) -> None:
-    speculator = Speculator(most, adaptive=False, index=lambda: NgramIndex((1,)))
-    rig = Rig(
-        tiled_model,
-        tiny_vocabulary,
-        slots=slots,
-        blocks=blocks,
-        budget=budget,
-        speculator=speculator,
-        layout=layout,
-    )
-    for plan, reply in zip(schedule, play(rig, schedule), strict=True):
-        expected = alone(tiled_model, tiny_vocabulary, layout, plan.prompt)
-        for index in range(plan.n):
-            count = len(reply.tokens(index))
-            assert reply.tokens(index) == expected.tokens()[:count]
-            assert reply.logprobs(index) == expected.logprobs()[:count]
-    rig.check_idle()
 
 
 @settings(max_examples=8)
@@ -99,9 +47,10 @@ def test_beside_the_deterministic_mode_a_first_token_is_as_likely_as_alone(
     blocks: int,
     budget: int,
 ) -> None:
+    alone = Cold(tiny_model, tiny_vocabulary, layout)
     rig = Rig(tiny_model, tiny_vocabulary, slots=slots, blocks=blocks, budget=budget, layout=layout)
     for plan, reply in zip(schedule, play(rig, schedule), strict=True):
-        first = alone(tiny_model, tiny_vocabulary, layout, plan.prompt).logprobs()[0]
+        first = alone.reply(plan.prompt).logprobs()[0]
         reference = dict(first.top)
         for index in range(plan.n):
             for one in reply.logprobs(index)[:1]:
@@ -119,13 +68,14 @@ def test_offloaded_is_resident_in_every_tier(
     file_bytes = BlockFile(shape, BLOCK, "tiny").size
     limits = KVLimits(3 * shape.bytes_per_token * BLOCK, 100 * file_bytes, tmp_path, "tiny")
     rig = Rig(tiled_model, tiny_vocabulary, blocks=4, limits=limits, layout=layout)
+    alone = Cold(tiled_model, tiny_vocabulary, layout)
     prompts = [[10 + number] * 30 for number in range(5)]
     seen = torch.zeros(2, dtype=torch.int64)
     for _ in range(3):
         for prompt in prompts:
             rig.memory.reuse.prefill_tps = 1e-9
             reply = rig.complete(ask(prompt, sampling=greedy(6)))
-            expected = alone(tiled_model, tiny_vocabulary, layout, prompt)
+            expected = alone.reply(prompt)
             assert (reply.tokens(), reply.logprobs()) == (expected.tokens(), expected.logprobs())
             seen += torch.tensor([reply.start.cached.host, reply.start.cached.disk])
     assert (seen > 0).all()
@@ -138,7 +88,7 @@ def test_codes_are_seen_by_the_token_that_is_computed_as_by_those_that_come_late
     """Not by way of exact KV first: then a hit would give another reply than a miss."""
     prompt = list(range(20, 63))
     exact = Rig(tiny_model, tiny_vocabulary, layout=SlotLayout).complete(ask(prompt)).logprobs()[0]
-    coded = alone(tiny_model, tiny_vocabulary, Int8Slots, prompt).logprobs()[0]
+    coded = Cold(tiny_model, tiny_vocabulary, Int8Slots).reply(prompt).logprobs()[0]
     assert exact.logprob != coded.logprob
     assert exact.logprob == pytest.approx(coded.logprob, abs=0.5)
 
