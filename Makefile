@@ -80,7 +80,7 @@ $(VENV)/.schemas: $(VENV)/.made
 	@tar xzf $(VENV)/schemas/jsonschema-4.26.0.tar.gz -C $(VENV)/schemas --strip-components=1 jsonschema-4.26.0/json/tests
 	@touch $@
 
-# The worker compiles its kernels itself, in two seconds, when it first starts.
+# The worker compiles its kernels itself, in about five seconds, when it first starts.
 $(VENV)/.compiler: $(VENV)/.made
 	@.ci/package gcc "gcc libc6-dev" "a C compiler for the worker's kernels" "workers will be several times slower"
 	@touch $@

@@ -25,9 +25,9 @@ from torch import Tensor
 
 from bench.report import machine, save, table
 from gateway.up.model import find_model
-from kernels import KV_CODES, KVCodes, Storage, compute_dtype, multiplies_float16
+from kernels import KV_CODES, Storage, compute_dtype, multiplies_float16
 from kernels.native import native
-from worker.kv import SlotLayout
+from worker.kv import KVShape, SlotLayout, kept_as
 from worker.model import Model
 from worker.rows import Row
 from worker.tokenizer import read_vocabulary
@@ -62,7 +62,7 @@ class _PlainNumbers:
 
 
 def measure(weights: Weights, tokens: Sequence[int]) -> dict[str, dict[str, dict[str, float]]]:
-    """Figures by storage of weights, beside KV in float32, and by codes of KV, beside weights in float32."""
+    """Figures by storage of weights, beside KV in float32, and by what KV is kept as, beside weights in float32."""
     windows = [list(tokens[start : start + _WINDOW]) for start in range(0, len(tokens) - 1, _WINDOW)]
     exact = Model(weights, torch.float32, _WINDOW)
     truths = [_logprobs(exact, window) for window in windows]
@@ -70,12 +70,13 @@ def measure(weights: Weights, tokens: Sequence[int]) -> dict[str, dict[str, dict
     for storage, dtype in _others():
         model = Model(weights if storage.startswith("file") else _PlainNumbers(weights), dtype, _WINDOW, storage)
         found[storage] = _compare(windows, truths, (_logprobs(model, window) for window in windows))
-    by_codes = {"float32": found["float32"] | {"bytes_per_token": exact.kv_shape.bytes_per_token}}
-    for codes in KV_CODES:
-        guesses = (_logprobs(exact, window, codes) for window in windows)
-        size = exact.kv_shape.coded(codes).bytes_per_token
-        by_codes[codes] = _compare(windows, truths, guesses) | {"bytes_per_token": size}
-    return {"weights": found, "kv": by_codes}
+    kept = {"float32": found["float32"] | {"bytes_per_token": exact.kv_shape.bytes_per_token}}
+    in_c = SlotLayout.computed_in_c(exact.kv_shape, exact.device)
+    for kind in (*(["float16"] if in_c else []), *KV_CODES):
+        shape = kept_as(kind, exact.kv_shape, computed_in_c=in_c)
+        guesses = (_logprobs(exact, window, shape) for window in windows)
+        kept[kind] = _compare(windows, truths, guesses) | {"bytes_per_token": shape.bytes_per_token}
+    return {"weights": found, "kv": kept}
 
 
 def _others() -> Iterator[tuple[Storage, torch.dtype]]:
@@ -108,9 +109,9 @@ def _compare(windows: list[list[int]], truths: Iterable[Tensor], guesses: Iterab
     }
 
 
-def _logprobs(model: Model, tokens: list[int], codes: KVCodes | None = None) -> Tensor:
+def _logprobs(model: Model, tokens: list[int], shape: KVShape | None = None) -> Tensor:
     """float32 [tokens, vocabulary]."""
-    layout = SlotLayout(model.kv_shape.coded(codes), slots=1, context=_WINDOW, blocks=1, block_size=16)
+    layout = SlotLayout(shape or model.kv_shape, slots=1, context=_WINDOW, blocks=1, block_size=16)
     return model.forward(tokens, [Row(0, 0, len(tokens), wanted=len(tokens))], layout).log_softmax(-1)
 
 

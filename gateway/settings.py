@@ -80,10 +80,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = "auto"
     kv_dtype: Annotated[
-        Literal["auto", "int8", "fp8"],
+        Literal["auto", "float32", "float16", "int8", "fp8"],
         Meta(
             description="What the workers keep KV as: `int8` and `fp8` take a quarter of float32's memory in every "
-            "tier; `auto` is the type that they compute in."
+            "tier; `auto` is `float16` on a CPU that computes in float32, by kernels in C, and else the type that "
+            "they compute in."
         ),
     ] = "auto"
     context_length: Annotated[

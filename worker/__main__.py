@@ -14,13 +14,13 @@ import torch
 import uvicorn
 import uvloop
 
-from kernels import KV_CODES, KVCodes, Storage, compute_dtype, storage_of
+from kernels import Storage, compute_dtype, storage_of
 from worker.config import ConfigError, WorkerConfig, parse
 from worker.device import device_of
 from worker.draft_model import DraftModel
 from worker.engine import Engine
 from worker.grammar import GrammarCompiler
-from worker.kv import KVLimits, KVMemory, PagedLayout, SlotLayout
+from worker.kv import KVLimits, KVMemory, KVShape, PagedLayout, SlotLayout, kept_as
 from worker.kv.tiled import TILE, TiledSlotLayout
 from worker.model import Model, fingerprint
 from worker.publisher import EventPublisher
@@ -101,16 +101,17 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     weights = open_weights(config.model)
     tile = TILE if config.deterministic else None
     vocabulary, model = read_vocabulary(weights), Model(weights, dtype, config.context_length, storage, tile, device)
-    codes = _kv_codes(config)
+    shape = _kept(config, model, layout_class)
     layout = layout_class(
-        model.kv_shape.coded(codes),
+        shape,
         slots=config.slots,
         context=model.context,
         blocks=config.blocks,
         block_size=config.block_size,
         device=device,
     )
-    mark = fingerprint(weights, dtype, storage, tile, device, codes)
+    kept = "" if shape == model.kv_shape else shape.kind
+    mark = fingerprint(weights, dtype, storage, tile, device, kept)
     memory = KVMemory(layout, _kv_limits(config, mark))
     drafts = 0 if config.speculation == "off" else config.draft_tokens
     draft_model = _draft_model(config, model, storage, vocabulary)
@@ -121,7 +122,7 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     engine = Engine(
         model, vocabulary, memory, scheduler, context=layout.context, publish=publisher.publish, on_crash=on_crash
     )
-    info = _model_info(config, epoch, weights, vocabulary, layout.context, codes or _name(dtype), mark)
+    info = _model_info(config, epoch, weights, vocabulary, layout.context, shape.kind, mark)
     return Service(info, engine, compiler, publisher, config.token)
 
 
@@ -167,12 +168,13 @@ def _precision(config: WorkerConfig, device: torch.device) -> tuple[torch.dtype,
         raise ConfigError(f"--{error}") from None
 
 
-def _kv_codes(config: WorkerConfig) -> KVCodes | None:
-    return next((codes for codes in KV_CODES if codes == config.kv_dtype), None)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _kept(config: WorkerConfig, model: Model, layout: type[SlotLayout] | type[PagedLayout]) -> KVShape:
+    shape = model.kv_shape
+    in_c = issubclass(layout, SlotLayout) and SlotLayout.computed_in_c(shape, model.device)
+    try:
+        return kept_as(config.kv_dtype, shape, computed_in_c=in_c)
+    except ValueError as error:
+        raise ConfigError(f"--{error}") from None
 
 
 def _model_info(

@@ -5,7 +5,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import KV_CODES, STORAGES
+from kernels import STORAGES
+from worker.kv import KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--kv-dtype",
-        choices=("auto", *KV_CODES),
+        choices=KINDS,
         default="auto",
-        help="what KV is kept as: codes of 8 bits with a scale for each token and head, or, auto, what is computed in",
+        help="what KV is kept as: int8 and fp8 are codes with a scale for each token and head; auto: docs/operating.md",
     )
     parser.add_argument("--slots", type=int, default=8, help="sequences that run at once")
     parser.add_argument("--chunk-tokens", type=int, default=128, help="tokens computed in one step")

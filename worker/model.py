@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from kernels import KVCodes, Linear, RMSNorm, Rotary, Storage, gated, rotate
+from kernels import Linear, RMSNorm, Rotary, Storage, gated, rotate
 from kernels.native import CodedLayer, CodedLayers, native
 from worker.attending import Attention
 from worker.kv.layout import CPU, Layout
@@ -166,19 +166,20 @@ def fingerprint(
     storage: Storage = "float32",
     tile: int | None = None,
     device: torch.device = CPU,
-    codes: KVCodes | None = None,
+    kept: str = "",
 ) -> str:
     """Names the KV that this model computes: equal fingerprints mean equal KV for equal tokens.
 
-    source   SHA-256 over the files, the dtype, the storage, the tile, the kind of device (none for the CPU), the codes
-             that KV is kept as and the version of our KV format; 32 hex digits
+    kept     what KV is kept as (KVShape.kind), if that is not the dtype
+    source   SHA-256 over the files, the dtype, the storage, the tile, the kind of device (none for the CPU), what KV is
+             kept as and the version of our KV format; 32 hex digits
 
     Kinds of devices add up in different orders, so the same bfloat16 model differs between them by about a hundredth:
     a reply that another kind takes over would not go on as it began.
     """
     kind = "" if device.type == "cpu" else f"/{device.type}"
-    kept = f"/{codes}" if codes else ""
-    digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/{storage}/{tile or ''}{kind}{kept}".encode())
+    other = f"/{kept}" if kept else ""
+    digest = hashlib.sha256(f"{_KV_FORMAT}/{dtype}/{storage}/{tile or ''}{kind}{other}".encode())
     for path in weights.files:
         digest.update(path.stat().st_size.to_bytes(8, "little"))
         with path.open("rb") as file:

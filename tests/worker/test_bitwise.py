@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import Storage
-from tests.worker.kv.layouts import Fp8Tiles, Int8Tiles, LayoutClass
+from tests.worker.kv.layouts import Fp8Tiles, HalfSlots, HalfTiles, Int8Tiles, LayoutClass
 from tests.worker.rig import Rig
 from tests.worker.schedules import Cold, Plan, plans, play
 from worker.kv import SlotLayout
@@ -43,6 +43,8 @@ KINDS = {
     "tiles-bfloat16": Kind(TiledSlotLayout, torch.bfloat16, tile=TILE),
     "tiles-int8-kv": Kind(Int8Tiles, tile=TILE),
     "tiles-fp8-kv": Kind(Fp8Tiles, tile=TILE),
+    "tiles-float16-kv": Kind(HalfTiles, tile=TILE),
+    "codes-int4-float16-kv": Kind(HalfSlots, storage="int4"),
     "codes-int8": Kind(SlotLayout, storage="int8"),
     "codes-int4": Kind(SlotLayout, storage="int4"),
 }

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.worker.kv.layouts import CODED, Fp8Tiles, Int8Slots, Int8Tiles, LayoutClass
+from tests.worker.kv.layouts import CODED, Fp8Tiles, HalfTiles, Int8Slots, Int8Tiles, LayoutClass
 from tests.worker.rig import BLOCK, Rig, ask, greedy
 from tests.worker.schedules import Cold, Plan, plans, play
 from worker.kv import KVLimits, SlotLayout
@@ -60,7 +60,7 @@ def test_beside_the_deterministic_mode_a_first_token_is_as_likely_as_alone(
     rig.check_idle()
 
 
-@pytest.mark.parametrize("layout", [Int8Tiles, Fp8Tiles])
+@pytest.mark.parametrize("layout", [Int8Tiles, Fp8Tiles, HalfTiles])
 def test_offloaded_is_resident_in_every_tier(
     tiled_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass, tmp_path: Path
 ) -> None:
@@ -93,7 +93,7 @@ def test_codes_are_seen_by_the_token_that_is_computed_as_by_those_that_come_late
     assert exact.logprob == pytest.approx(coded.logprob, abs=0.5)
 
 
-def test_blocks_of_other_codes_are_no_hit(tiny_path: Path) -> None:
+def test_blocks_that_are_kept_otherwise_are_no_hit(tiny_path: Path) -> None:
     weights = open_weights(tiny_path)
-    prints = {fingerprint(weights, torch.float32, codes=codes) for codes in (None, "int8", "fp8")}
-    assert len(prints) == 3
+    prints = {fingerprint(weights, torch.float32, kept=kept) for kept in ("", "float16", "int8", "fp8")}
+    assert len(prints) == 4

@@ -88,7 +88,7 @@ async def test_the_model_hands_out_all_that_a_gateway_renders_with(client: Clien
     info = msgspec.json.decode((await client.get("/model")).body, type=ModelInfo)
     load = await client.load()
     assert (info.name, info.worker_id, info.architecture) == ("smollm2", "w0", "llama")
-    assert (info.context_length, info.block_size, info.kv_dtype) == (4096, 16, "float32")
+    assert (info.context_length, info.block_size, info.kv_dtype) == (4096, 16, "float16")
     assert (info.stop_ids, info.eos_id, info.bos_id) == ([0, 2], 2, 1)
     assert info.special_tokens == ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     assert info.max_n == 4

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self, TypeAlias
 import torch
 from torch import Tensor
 
-from kernels import KVCodes, codes_dtype
+from kernels import KV_CODES, KVCodes, codes_dtype
 
 Block: TypeAlias = tuple[Tensor, ...]  # the KV of one block: a tensor for each of KVShape.parts
 
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 class KVShape:
     """The dimensions that KV tensors have in common.
 
-    dtype   that is computed in, and of KV unless it is kept as codes
+    dtype   of KV unless it is kept as codes, and of what attention reads
     codes   the dtype of those, see kernels/kvcodes.py
     """
 
@@ -41,6 +41,12 @@ class KVShape:
     def coded(self, codes: KVCodes | None) -> Self:
         """The same, with KV kept as these codes; None for none."""
         return replace(self, codes=codes and codes_dtype(codes))
+
+    @property
+    def kind(self) -> str:
+        """What KV is kept as, by its name: see kinds.py."""
+        names = {codes_dtype(codes): codes for codes in KV_CODES}
+        return str(self.dtype).removeprefix("torch.") if self.codes is None else names[self.codes]
 
     @property
     def bytes_per_token(self) -> int:

@@ -27,7 +27,8 @@ class SlotLayout(Layout):
     keys     [layers, slots, kv heads, context / pitch, head_dim, pitch]; the pitch is all of the context for torch
     values   [layers, slots, kv heads, context, head_dim]
 
-    Both are in the dtype that is computed in. Where blocks are codes, all that is written here is rounded to what codes
+    Both are in the dtype of the shape, which for the kernels in C may be float16: they round what they write, and widen
+    what they read. Where blocks are codes, all that is written here is rounded to what codes
     can hold, and converted as it is copied.
     """
 
@@ -42,12 +43,17 @@ class SlotLayout(Layout):
         device: torch.device = CPU,
     ) -> None:
         super().__init__(shape, slots=slots, context=context, blocks=blocks, block_size=block_size, device=device)
-        computed_in_c = shape.dtype == torch.float32 and device.type == "cpu" and shape.head_dim % LANES == 0
-        self.library = native() if computed_in_c else None
+        self.library = native() if self.computed_in_c(shape, device) else None
         pitch = context if self.library is None else max(SLOT_TILE, block_size)
         heads, tiles = (shape.layers, slots, shape.kv_heads), -(-context // pitch)
         self.keys = reserve((*heads, tiles, shape.head_dim, pitch), shape.dtype, device)
         self.values = reserve((*heads, tiles * pitch, shape.head_dim), shape.dtype, device)
+
+    @staticmethod
+    def computed_in_c(shape: KVShape, device: torch.device) -> bool:
+        """Whether kernels in C attend over slots of this shape."""
+        known = shape.dtype in (torch.float32, torch.float16) and shape.head_dim % LANES == 0
+        return known and device.type == "cpu" and native() is not None
 
     def attention(self, rows: list[Row], windows: Sequence[int | None]) -> Attention:
         attention = self.over_slots(rows, windows)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kernels import as_values, rounded
-from worker.kv import KVShape, Layout, PagedLayout, SlotLayout
+from worker.kv import KVShape, Layout, PagedLayout, SlotLayout, kept_as
 from worker.kv.tiled import TiledSlotLayout
 from worker.rows import Row
 
@@ -39,6 +39,17 @@ class Fp8Pages(_Fp8, PagedLayout): ...
 
 
 class Fp8Tiles(_Fp8, TiledSlotLayout): ...
+
+
+class _Half(Layout):
+    def __init__(self, shape: KVShape, **sizes: Any) -> None:
+        super().__init__(kept_as("float16", shape, computed_in_c=True), **sizes)
+
+
+class HalfSlots(_Half, SlotLayout): ...
+
+
+class HalfTiles(_Half, TiledSlotLayout): ...
 
 
 LAYOUTS: list[LayoutClass] = [SlotLayout, PagedLayout]
