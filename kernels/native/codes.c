@@ -9,6 +9,7 @@
 
 enum {
     OCTETS = PANEL / 8, /* of outputs: a vector has some inputs of each of eight */
+    AHEAD = 2,          /* groups whose codes are asked for before they are needed */
     SLICE = 2,          /* octets that are added up at once from unpacked codes */
     INPUTS = 576,       /* whose codes of one panel are kept unpacked: at most 74 KB, in the second cache */
 };
@@ -145,7 +146,10 @@ EACH void unpacked(const v32 *slice, const group *of, long count, long r, tile x
 
 EACH void all_direct(const group *of, long count, long first, activations numbers, long all_rows, const int bits,
                      const int wide, float *to, long outputs) {
+    const long bytes = of->vectors * OCTETS * sizeof(v32);
     for (long g = 0; g < count; g++, of++) {
+        /* Octet by octet is no order that a processor foresees: it would wait for memory half of the time. */
+        for (long b = 0; b < bytes; b += 64) __builtin_prefetch(of->codes + AHEAD * bytes + b);
         float *y = to;
         for (long i = 0, rows; i < all_rows; i += rows, y += rows * outputs) {
             rows = tile_of(all_rows, i);
