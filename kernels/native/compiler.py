@@ -19,7 +19,7 @@ _SECONDS: Final = 120
 
 
 def load(kept: Path = _KEPT) -> ctypes.CDLL | None:
-    """The library: as an earlier process left it, or compiled now, in some seconds; None, with a warning, if it can't be.
+    """The library: as an earlier process left it, or compiled now in seconds; None, with a warning, if it can't be.
 
     kept   where it stays; beside this package's byte code, and trusted as that is. It does not where that can't be
            written to. Its name says from what it was made, and for which processor
