@@ -7,6 +7,7 @@ from structlog.typing import FilteringBoundLogger
 
 from cacheplane.attribution import Attribution, Outlook
 from cacheplane.placement import Decision, NoWorkerError, Placement
+from gateway.chat.request import ChatRequest
 from gateway.cluster import Cluster
 from gateway.errors import ApiError, UnavailableError, from_worker, is_of_the_request
 from gateway.exchange import Exchange
@@ -111,9 +112,7 @@ class Dispatcher:
                 await attempt.follow(stream, relay)
         except WorkerRefusedError as refused:
             refusal = refused.refusal
-            # The grammar that a worker refuses was made of a field that the client knows.
-            param = call.request.response_format.at if refusal.param == "grammar" else refusal.param
-            raise from_worker(refusal.code, refusal.message, param) from None
+            raise from_worker(refusal.code, refusal.message, _field(call.request, refusal.param)) from None
         finally:
             exchange.watch.resume()
             self._placement.finished(decision, attempt.delivered)
@@ -212,6 +211,13 @@ class _Attempt:
             self.prefilled = True
             self._exchange.first_token()
             self._placement.first_token(self._decision)
+
+
+def _field(request: ChatRequest, param: str | None) -> str | None:
+    """What a worker's field was made of, by the name that the client knows."""
+    if param == "grammar":
+        return request.response_format.at
+    return "messages" if param == "tokens" else param and param.removeprefix("sampling.")
 
 
 def _together(frames: list[Frame]) -> tuple[list[Frame], list[Frame]]:

@@ -49,7 +49,8 @@ class UnauthorizedError(ApiError):
     """401: no usable key. The same words for every reason, so that nothing can be probed."""
 
     def __init__(self, message: str = "A valid API key is required in the Authorization header.") -> None:
-        super().__init__(401, message, type="invalid_request_error", code="invalid_api_key")
+        headers = {"www-authenticate": "Bearer"}  # RFC 9110, 15.5.2
+        super().__init__(401, message, type="invalid_request_error", code="invalid_api_key", headers=headers)
 
 
 class ForbiddenError(ApiError):

@@ -22,6 +22,7 @@ from gateway.workers import TIMED_OUT, WorkerClient, WorkerFailedError
 HEARTBEAT_SECONDS = 1.0
 REFUSED = "refused"
 WORKER_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")  # it goes into headers, metrics and logs
+EVENTS_AT = "tcp://"  # ZeroMQ would open a file by ipc:// too
 CUT_SECONDS = 30.0  # a worker that has been silent for so long is not coming back to the streams it holds
 JOINING_SECONDS = 0.25  # an address that has not answered yet is tried more often, so that a start is quick
 
@@ -134,6 +135,8 @@ class WorkerLink:
         await self._leave()
         if WORKER_ID.fullmatch(info.worker_id) is None:
             raise ValueError("its id is not 1 to 64 letters, digits, dots, dashes and underscores")
+        if not load.pub.startswith(EVENTS_AT) or not load.replay.startswith(EVENTS_AT):
+            raise ValueError(f"its events are not at {EVENTS_AT}")
         await self._prepare(info)
         if (other := self._fleet.get(info.worker_id)) is not None:
             raise ValueError(f"its id {info.worker_id} is taken by {other.url}")

@@ -21,7 +21,7 @@ from gateway.schemas import SchemaGate
 from gateway.served import ServedModel
 from gateway.tags import tag_of
 from gateway.toolwaits import ToolWaits
-from gateway.worker_wire import Accepted, GenerateRequest, Sampling, SpanWire
+from gateway.worker_wire import Accepted, GenerateRequest, ModelInfo, Sampling, SpanWire
 from tenants import PolicyStore, SaltStore, StoreUnavailableError
 
 P = ParamSpec("P")
@@ -123,8 +123,7 @@ class Preparation:
         exchange.streamed = request.stream
         served = self._cluster.model(request.model)
         exchange.model = served.name
-        if request.n > served.info.max_n:
-            raise BadRequestError(f"Must be between 1 and {served.info.max_n}.", param="n", code="out_of_range")
+        _expect_possible(request, served.info)
         origin = await self._origin(exchange.tenant_id, served, request)
         namespace = self._namespace(origin, served, request.cache.namespace)
         grammar = await self._constraint(request, exchange.tenant_id)
@@ -169,7 +168,8 @@ class Preparation:
     def _identify(
         self, request: ChatRequest, served: ServedModel, namespace: Namespace, origin: Origin
     ) -> tuple[Rendered, BlockChain, Sketch]:
-        rendered = served.renderer.render(request.messages, request.tools, partition=origin.tenant)
+        context = served.info.context_length
+        rendered = served.renderer.render(request.messages, request.tools, partition=origin.tenant, most=context)
         block_size = served.info.block_size
         words = token_words(rendered.tokens)
         sketch = self._attribution.sketch(origin, words, block_size, rendered.segments)
@@ -200,6 +200,16 @@ class Preparation:
             )
             raise BadRequestError(message, param="messages", code="context_length_exceeded")
         return min(left, self._completion_tokens if request.max_tokens is None else request.max_tokens)
+
+
+def _expect_possible(request: ChatRequest, info: ModelInfo) -> None:
+    """What the model alone can say of a field. Raises BadRequestError naming it."""
+    if request.n > info.max_n:
+        raise BadRequestError(f"Must be between 1 and {info.max_n}.", param="n", code="out_of_range")
+    for token in request.logit_bias:
+        if int(token) >= info.vocab_size:
+            message = f"Token ids end at {info.vocab_size - 1}."
+            raise BadRequestError(message, param=f"logit_bias.{token}", code="out_of_range")
 
 
 def _read(body: bytes) -> ChatRequest:

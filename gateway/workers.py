@@ -112,7 +112,10 @@ class FrameStream:
 
 
 class WorkerClient:
-    """One worker's HTTP surface. Calls raise WorkerFailedError when the worker cannot be reached or understood."""
+    """One worker's HTTP surface. Calls raise WorkerFailedError when the worker cannot be reached or understood.
+
+    A redirect is a failure too: prompts and the token go to the address that the operator named, and nowhere else.
+    """
 
     def __init__(self, session: "WorkerSession", url: str, token: str) -> None:
         self.url = url.rstrip("/")
@@ -186,14 +189,18 @@ class WorkerClient:
         try:
             # As a file, since aiohttp writes a long prompt in pieces then and lets the loop run between them.
             data = io.BytesIO(body)
-            return await self._session.open.post(self.url + path, data=data, headers=headers, timeout=timeout)
+            return await self._session.open.post(
+                self.url + path, data=data, headers=headers, timeout=timeout, allow_redirects=False
+            )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise WorkerFailedError("unreachable") from error
 
     async def _get(self, path: str, seconds: float, limit: int) -> bytes:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
-            async with self._session.open.get(self.url + path, headers=self._headers, timeout=timeout) as response:
+            async with self._session.open.get(
+                self.url + path, headers=self._headers, timeout=timeout, allow_redirects=False
+            ) as response:
                 if response.status != 200:
                     raise await _failure(response)
                 return await _bounded(response, limit)

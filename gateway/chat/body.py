@@ -36,7 +36,9 @@ def _wrong_type(text: str) -> BadRequestError:
     missing = _MISSING.search(what)
     if missing is not None:
         path = f"{path}.{missing['field']}" if path else missing["field"]
-        what = "This field is required"
+        return BadRequestError("This field is required.", param=path, code="missing")
+    if what.startswith("Invalid enum value"):  # and quotes it
+        return BadRequestError("This is none of its values.", param=path or None, code="invalid_value")
     return BadRequestError(f"{what}.", param=path or None, code="invalid_type")
 
 

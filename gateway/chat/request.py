@@ -112,6 +112,8 @@ def _refuse_unsupported(raw: wire.Body) -> None:
         raise BadRequestError("`functions` is not offered; use `tools`.", param="functions", code="unsupported")
     if any(modality != "text" for modality in raw.modalities or ()):
         raise BadRequestError("Only text can be generated.", param="modalities", code="unsupported")
+    if raw.web_search_options is not None:
+        raise BadRequestError("Nothing is searched for here.", param="web_search_options", code="unsupported")
 
 
 def _within(value: N | None, default: N, least: N, most: N, param: str) -> N:

@@ -127,6 +127,7 @@ class Body(msgspec.Struct, kw_only=True):
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     modalities: list[str] | None = None
+    web_search_options: dict[str, Any] | None = None
     stream: bool | None = None
     stream_options: StreamSpec | None = None
     n: int | None = None

@@ -76,10 +76,20 @@ class Renderer:
     def token_bytes(self, token: int) -> bytes:
         return self._tokens.bytes_of(token)
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, partition: str = "") -> Rendered:
-        """The ids of the prompt; `partition` (a tenant) divides the memory of encoded pieces.
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        partition: str = "",
+        most: int | None = None,
+    ) -> Rendered:
+        """The ids of the prompt.
 
-        Raises BadRequestError when the model's template refuses the messages, or cannot print tools.
+        partition   a tenant, which divides the memory of encoded pieces
+        most        tokens that there is room for: a text that cannot be so few is refused before it is encoded, since
+                    eight megabytes would take as many seconds
+        Raises BadRequestError, also when the model's template refuses the messages, or cannot print tools.
         """
         if tools and not self.supports_tools:
             raise BadRequestError("This model's chat template has no tools.", param="tools", code="unsupported")
@@ -90,6 +100,9 @@ class Renderer:
             text = self._template.render(shown, shown_tools or None)
         except RecursionError:
             raise BadRequestError("Arguments are nested too deeply.", param="messages", code="too_deep") from None
+        if most is not None and self._tokens.least(len(mask.off(text))) > most:
+            message = f"This model's context is {most} tokens; the rendered messages and tools take more than that."
+            raise BadRequestError(message, param="messages", code="context_length_exceeded")
         system = shown[0]["content"] if shown and shown[0]["role"] == "system" else None
         stretches = outline(text, self._turn, self._opening, system, shown_tools)
         tokens, starts = self._encode(text, mask, partition, [*(s.start for s in stretches), _end(stretches)])

@@ -39,12 +39,18 @@ class Tokens:
         self._cache: BoundedCache[list[int]] = BoundedCache(cache_bytes)
         size = max(self._tokenizer.get_vocab().values(), default=-1) + 1
         self._lengths = [len(self.bytes_of(token)) for token in range(size)]
+        # Text that is composed on its way, or spelled by other signs, may be longer than what its tokens stand for.
+        self._longest = max(self._lengths, default=0) if self._byte_level and not described.get("normalizer") else 0
         longest_first = sorted(self._specials, key=len, reverse=True)
         self.controls = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def _id_of(self, text: str) -> int | None:
         token: int | None = self._tokenizer.token_to_id(text)
         return token
+
+    def least(self, characters: int) -> int:
+        """Tokens that a text of so many characters takes at least, as far as the tokenizer lets us tell: 0 is safe."""
+        return characters // self._longest if self._longest else 0
 
     def control(self, text: str) -> int:
         """The id of a control token."""

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from cacheplane.breaker import TRIP_FAILURES
 from cacheplane.parity import ENOUGH
 from tests.gateway.scripted_worker import Script, ScriptedWorker
@@ -141,6 +143,20 @@ async def test_a_worker_with_an_id_that_cannot_be_a_header_is_refused() -> None:
 
         await eventually(refused)
         assert (await stack.post(BODY)).status == 503
+
+
+@pytest.mark.parametrize("field", ["pub", "replay"])
+async def test_a_worker_whose_events_are_not_on_the_network_is_refused(field: str) -> None:
+    async with running(wait=False) as stack:
+        worker = stack.workers[0]
+        await stack.ready()
+        setattr(worker, field, "ipc:///tmp/saltway-of-somebody-else")
+        worker.epoch += 1  # met anew
+
+        async def refused() -> bool:
+            return bool((await view(stack))["error"] == "refused")
+
+        await eventually(refused)
 
 
 async def test_an_address_where_nobody_answers_is_shown_and_disturbs_nobody() -> None:

@@ -224,6 +224,15 @@ async def test_a_prompt_that_fills_the_context_is_refused_by_name() -> None:
         assert row.prompt_tokens > 64
 
 
+async def test_a_token_that_the_model_does_not_have_cannot_be_biased() -> None:
+    async with running() as stack:
+        await ask(stack, logit_bias={"258": -1})
+        with pytest.raises(BadRequestError) as refused:
+            await ask(stack, logit_bias={"259": -1})
+        assert refused.value.param == "logit_bias.259"
+        assert "258" in refused.value.message
+
+
 async def test_an_unknown_model_is_not_found() -> None:
     async with running() as stack:
         with pytest.raises(NotFoundError) as missing:
@@ -275,6 +284,7 @@ async def test_no_key_at_all_is_unauthorized_whatever_the_scheme() -> None:
         for headers in ({}, {"authorization": ""}, {"authorization": f"Basic {key}"}, {"authorization": "Bearer"}):
             response = await stack.http.post(f"{stack.url}/v1/chat/completions", json={}, headers=headers)
             assert (response.status, (await response.json())["error"]["code"]) == (401, "invalid_api_key")
+            assert response.headers["www-authenticate"] == "Bearer"
 
 
 async def test_a_revoked_key_stops_working_while_the_gateway_runs() -> None:

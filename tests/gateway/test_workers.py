@@ -154,6 +154,27 @@ async def test_connections_are_used_again() -> None:
     assert len(set(peers)) == 1
 
 
+async def test_prompts_and_the_token_follow_no_redirect() -> None:
+    elsewhere = ScriptedWorker()
+
+    async def move(_request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"location": f"{elsewhere.url}/generate"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path}", move)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    async with elsewhere, WorkerSession(TOKEN) as session:
+        client = session.client(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        for call in (read(client), client.load(), client.release(ReleaseRequest("t", "agent"))):
+            with pytest.raises(WorkerFailedError, match="http_307"):
+                await call
+        assert elsewhere.requests == []
+    await runner.cleanup()
+
+
 async def test_a_reply_beyond_its_bound_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "MODEL_BYTES", 100)
     async with ScriptedWorker() as worker, WorkerSession(TOKEN) as session:

@@ -179,6 +179,7 @@ def test_parts_are_lines() -> None:
         (body(tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}), "tool_choice"),
         (body(functions=[{"name": "f"}]), "functions"),
         (body(modalities=["text", "audio"]), "modalities"),
+        (body(web_search_options={}), "web_search_options"),
         (body(parallel_tool_calls="yes"), "parallel_tool_calls"),
         (body(response_format={"type": "xml"}), "response_format.type"),
         (body(response_format={"type": "json_schema"}), "response_format.json_schema"),
@@ -260,8 +261,20 @@ def test_the_last_of_two_equal_keys_counts() -> None:
 
 
 def test_errors_never_quote_the_client() -> None:
-    for data in (turn(content={"secret": 1}), turn(role="secret"), body(tool_choice="secret"), body(n="secret")):
+    marked = {"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "secret"}}
+    for data in (
+        turn(content={"secret": 1}),
+        turn(content=[marked]),
+        turn(role="secret"),
+        body(tool_choice="secret"),
+        body(n="secret"),
+    ):
         assert "secret" not in refused(data).message
+
+
+def test_what_is_missing_has_one_code_wherever_it_is_missed() -> None:
+    for data in (b'{"model": "m"}', turn(role="tool"), turn(content=[{}]), body(tools=[{"type": "function"}])):
+        assert refused(data).code == "missing"
 
 
 @pytest.mark.parametrize("mode", ["auto", "required"])

@@ -33,6 +33,18 @@ def test_a_piece_never_becomes_a_control_token(text: str) -> None:
     assert b"".join(map(TOKENS.bytes_of, ids)).decode() == text
 
 
+@settings(deadline=None)
+@given(FORGED | st.text() | st.sampled_from(["The weather in Oslo", "artificial intelligence " * 99]))
+def test_no_text_has_fewer_tokens_than_it_must(text: str) -> None:
+    assert 0 <= TOKENS.least(len(text)) <= len(whole().encode(text).ids)
+
+
+def test_a_tokenizer_that_may_shorten_text_says_nothing_of_its_least() -> None:
+    composing = json.loads(tokenizer_json()) | {"normalizer": {"type": "NFC"}}
+    assert Tokens(json.dumps(composing), SPECIALS).least(10**6) == 0
+    assert TOKENS.least(10**6) > 0
+
+
 def test_remembered_pieces_are_the_same_ids() -> None:
     first = TOKENS.encode("The weather in Oslo", "acme")
     assert TOKENS.encode("The weather in Oslo", "acme") is first
