@@ -2,6 +2,7 @@
 
 from typing import Generic, TypeVar
 
+from gateway.chat.reading import Reading
 from gateway.chat.reply import ChatCollector, ChatStream, ReplyHead
 from gateway.dispatch import Relay
 from gateway.errors import ApiError, UpstreamError
@@ -58,8 +59,8 @@ class _Relay(Generic[Chat]):
         return self._reply.started
 
     def begin(self) -> None:
-        head = _head(self._call, self._exchange)
-        self._chat: Chat = self._form(self._call.request, head, self._call.served.renderer.token_bytes)
+        reading = Reading(self._call.request, self._call.served.renderer.token_bytes)
+        self._chat: Chat = self._form(reading, _head(self._call, self._exchange))
 
     def _explain(self, frames: list[Frame]) -> None:
         """The worker's first frame tells what it reused, so the rest can be accounted for from here on."""
@@ -88,15 +89,17 @@ class StreamRelay(_Relay[ChatStream]):
             raise UpstreamError if self.started else WorkerFailedError(MALFORMED)
         if isinstance(frames[-1], StartFrame | EndFrame):
             return
-        if not self.started:
-            await self._reply.open_events(reply_headers(self._exchange))
+        await self._open()
         data, self._held = self._held, b""
         await self._reply.events(data)
 
-    async def complete(self) -> None:
-        self._served()
+    async def _open(self) -> None:
         if not self.started:
             await self._reply.open_events(reply_headers(self._exchange))
+
+    async def complete(self) -> None:
+        self._served()
+        await self._open()
         await self._reply.close_events(self._held)
 
     async def break_off(self, error: ApiError) -> None:

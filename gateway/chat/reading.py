@@ -41,16 +41,17 @@ class ChoiceReading:
 class Reading:
     """The state of one reply.
 
+    request   what is answered
     usage     tokens so far; whole once the end frame has been read
     ended     whether it has
     outputs   what was said under a schema
     """
 
     def __init__(self, request: ChatRequest, token_bytes: TokenBytes, new_id: Callable[[], str] = new_call_id) -> None:
+        self.request = request
         self.usage = Usage()
         self.ended = False
         self.outputs = Outputs(request)
-        self._request = request
         self._token_bytes = token_bytes
         single = request.tool_choice.mode == "named" or not request.parallel_tool_calls
         self.choices = [
@@ -58,24 +59,24 @@ class Reading:
             for _ in range(request.n)
         ]
 
-    def delta(self, frame: DeltaFrame) -> tuple[ChoiceReading, list[Event]]:
+    def read(self, frame: DeltaFrame | FinishFrame) -> tuple[ChoiceReading, list[Event]]:
+        """What a choice goes on with, or ends with. Raises UpstreamError for one that the worker gave up."""
         choice = self._choice(frame.index)
-        if self._request.logprobs and frame.logprobs:
-            choice.logprobs.extend(self._logprob(entry) for entry in frame.logprobs)
-        return choice, self._heard(frame.index, choice.feed(frame.text))
-
-    def finish(self, frame: FinishFrame) -> tuple[ChoiceReading, list[Event]]:
-        """Raises UpstreamError for a choice that the worker gave up."""
-        choice = self._choice(frame.index)
-        if frame.reason == "abort":
-            raise UpstreamError(code="aborted")
-        events = self._heard(frame.index, choice.close())
-        choice.finish = self._finish_reason(frame, bool(choice.calls))
-        self.outputs.end(frame.index, whole=choice.finish != "length")
+        events = self._delta(choice, frame) if isinstance(frame, DeltaFrame) else self._finish(choice, frame)
+        self.outputs.add(frame.index, events)
         return choice, events
 
-    def _heard(self, index: int, events: list[Event]) -> list[Event]:
-        self.outputs.add(index, events)
+    def _delta(self, choice: ChoiceReading, frame: DeltaFrame) -> list[Event]:
+        if self.request.logprobs and frame.logprobs:
+            choice.logprobs.extend(self._logprob(entry) for entry in frame.logprobs)
+        return choice.feed(frame.text)
+
+    def _finish(self, choice: ChoiceReading, frame: FinishFrame) -> list[Event]:
+        if frame.reason == "abort":
+            raise UpstreamError(code="aborted")
+        events = choice.close()
+        choice.finish = self._finish_reason(frame, bool(choice.calls))
+        self.outputs.end(frame.index, whole=choice.finish != "length")
         return events
 
     def count(self, frame: Frame) -> None:
@@ -105,10 +106,10 @@ class Reading:
         """OpenAI says "stop" after a named call, and "tool_calls" after any other; a deadline cuts like a limit."""
         if frame.reason in ("length", "deadline"):
             return "length"
-        return "tool_calls" if calls and self._request.tool_choice.mode != "named" else "stop"
+        return "tool_calls" if calls and self.request.tool_choice.mode != "named" else "stop"
 
     def _logprob(self, entry: TokenLogprob) -> Logprob:
-        top = [self._alternative(token, logprob) for token, logprob in entry.top[: self._request.top_logprobs]]
+        top = [self._alternative(token, logprob) for token, logprob in entry.top[: self.request.top_logprobs]]
         chosen = self._alternative(entry.token, entry.logprob)
         return Logprob(chosen.token, chosen.logprob, chosen.bytes, top)
 

@@ -1,6 +1,5 @@
 """A worker's frames as OpenAI's reply: server-sent events, or one JSON object. Folding the first gives the second."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -21,12 +20,11 @@ from gateway.chat.completion import (
     Usage,
 )
 from gateway.chat.outputs import Outputs
-from gateway.chat.reading import ChoiceReading, Reading, TokenBytes
-from gateway.chat.request import ChatRequest
+from gateway.chat.reading import ChoiceReading, Reading
 from gateway.errors import ApiError, UpstreamError, envelope, from_worker
 from gateway.frames import DeltaFrame, EndFrame, ErrorFrame, FinishFrame, Frame
 from gateway.reuse import Reuse
-from gateway.tools.hermes import CallArguments, CallStart, Event, Text, new_call_id
+from gateway.tools.hermes import CallArguments, CallStart, Event, Text
 
 _encode = msgspec.json.Encoder().encode
 _DONE = b"data: [DONE]\n\n"
@@ -44,16 +42,9 @@ class ReplyHead:
 class _Chat:
     """What both forms of a reply begin with: frames are read in the same way."""
 
-    def __init__(
-        self,
-        request: ChatRequest,
-        head: ReplyHead,
-        token_bytes: TokenBytes,
-        new_id: Callable[[], str] = new_call_id,
-    ) -> None:
-        self._request = request
+    def __init__(self, reading: Reading, head: ReplyHead) -> None:
+        self._reading = reading
         self._head = head
-        self._reading = Reading(request, token_bytes, new_id)
 
     @property
     def usage(self) -> Usage:
@@ -84,16 +75,10 @@ class ChatStream(_Chat):
     Nothing is sent before a choice has something to say, so a request can move to another worker until then.
     """
 
-    def __init__(
-        self,
-        request: ChatRequest,
-        head: ReplyHead,
-        token_bytes: TokenBytes,
-        new_id: Callable[[], str] = new_call_id,
-    ) -> None:
-        super().__init__(request, head, token_bytes, new_id)
+    def __init__(self, reading: Reading, head: ReplyHead) -> None:
+        super().__init__(reading, head)
         self._spoken: set[int] = set()
-        self._text_frames = [_TextFrame(head, index) for index in range(request.n)]
+        self._text_frames = [_TextFrame(head, index) for index in range(reading.request.n)]
         self.closed = False
 
     def feed(self, frame: Frame) -> bytes:
@@ -115,12 +100,10 @@ class ChatStream(_Chat):
 
     def _frames_of(self, frame: Frame) -> bytes:
         match frame:
-            case DeltaFrame():
-                choice, events = self._reading.delta(frame)
-                return self._events(frame.index, choice, events)
-            case FinishFrame():
-                choice, events = self._reading.finish(frame)
-                return self._events(frame.index, choice, events) + self._finish(frame.index, choice)
+            case DeltaFrame() | FinishFrame():
+                choice, events = self._reading.read(frame)
+                said = self._events(frame.index, choice, events)
+                return said if choice.finish is None else said + self._finish(frame.index, choice)
             case EndFrame():
                 return self._end()
             case ErrorFrame():
@@ -160,7 +143,7 @@ class ChatStream(_Chat):
         return self._usage() + _DONE
 
     def _usage(self) -> bytes:
-        return self._write_chunk([], self._reading.usage) if self._request.stream_options.include_usage else b""
+        return self._write_chunk([], self._reading.usage) if self._reading.request.stream_options.include_usage else b""
 
     def _chunk(self, index: int, delta: Delta, choice: ChoiceReading) -> bytes:
         """A frame of one choice; log probabilities that wait go along with whatever is next."""
@@ -200,7 +183,8 @@ class _Gathered:
     arguments: list[list[str]] = field(default_factory=list)
     logprobs: list[Logprob] = field(default_factory=list)
 
-    def add(self, events: list[Event]) -> None:
+    def add(self, events: list[Event], logprobs: list[Logprob]) -> None:
+        self.logprobs += logprobs
         for event in events:
             match event:
                 case Text(text):
@@ -223,39 +207,26 @@ class _Gathered:
 class ChatCollector(_Chat):
     """The plain reply: feed it every frame, then take the reply."""
 
-    def __init__(
-        self,
-        request: ChatRequest,
-        head: ReplyHead,
-        token_bytes: TokenBytes,
-        new_id: Callable[[], str] = new_call_id,
-    ) -> None:
-        super().__init__(request, head, token_bytes, new_id)
-        self._gathered = [_Gathered() for _ in range(request.n)]
+    def __init__(self, reading: Reading, head: ReplyHead) -> None:
+        super().__init__(reading, head)
+        self._gathered = [_Gathered() for _ in range(reading.request.n)]
 
     def feed(self, frame: Frame) -> None:
         """Raises ApiError when the worker gives up."""
         self._reading.count(frame)
         match frame:
-            case DeltaFrame():
-                choice, events = self._reading.delta(frame)
-                self._gather(frame.index, choice, events)
-            case FinishFrame():
-                choice, events = self._reading.finish(frame)
-                self._gather(frame.index, choice, events)
+            case DeltaFrame() | FinishFrame():
+                choice, events = self._reading.read(frame)
+                self._gathered[frame.index].add(events, choice.logprobs)
+                choice.logprobs = []
             case ErrorFrame():
                 raise from_worker(frame.code, frame.message)
-
-    def _gather(self, index: int, choice: ChoiceReading, events: list[Event]) -> None:
-        self._gathered[index].add(events)
-        self._gathered[index].logprobs += choice.logprobs
-        choice.logprobs = []
 
     def reply(self) -> bytes:
         """The reply as JSON. Raises UpstreamError when the frames did not come to their end."""
         if not self._reading.ended:
             raise UpstreamError
-        choices = [self._choice(index) for index in range(self._request.n)]
+        choices = [self._choice(index) for index in range(self._reading.request.n)]
         head = self._head
         return _encode(Completion(head.id, "chat.completion", head.created, head.model, choices, self.usage))
 
@@ -263,7 +234,7 @@ class ChatCollector(_Chat):
         finish, gathered = self._reading.choices[index].finish, self._gathered[index]
         if finish is None:
             raise UpstreamError
-        logprobs = Logprobs(gathered.logprobs) if self._request.logprobs else None
+        logprobs = Logprobs(gathered.logprobs) if self._reading.request.logprobs else None
         return Choice(index, gathered.message(), logprobs, finish)
 
 

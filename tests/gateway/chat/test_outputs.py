@@ -22,11 +22,8 @@ def judged(text: str, *, reason: str = "stop", **fields: Any) -> list[str] | Non
     asked = request(**fields)
     reading = Reading(asked, spelled)
     for frame in frames([text[at : at + 3] for at in range(0, len(text), 3)], n=asked.n, reason=reason):
-        match frame:
-            case DeltaFrame():
-                reading.delta(frame)
-            case FinishFrame():
-                reading.finish(frame)
+        if isinstance(frame, DeltaFrame | FinishFrame):
+            reading.read(frame)
     return reading.outputs.violations() if reading.outputs.any else None
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.chat.reading import Reading
 from gateway.chat.reply import ChatCollector, ChatStream, ReplyHead
 from gateway.chat.request import ChatRequest
 from gateway.errors import ApiError, UnavailableError
@@ -25,12 +26,12 @@ from tests.gateway.chat.played import CALL, HEAD, START, TOOLS, frames, ids, req
 
 
 def streamed(asked: ChatRequest, played: Iterable[Frame]) -> bytes:
-    stream = ChatStream(asked, HEAD, spelled, ids())
+    stream = ChatStream(Reading(asked, spelled, ids()), HEAD)
     return b"".join(stream.feed(frame) for frame in played)
 
 
 def plain(asked: ChatRequest, played: Iterable[Frame]) -> dict[str, Any]:
-    collector = ChatCollector(asked, HEAD, spelled, ids())
+    collector = ChatCollector(Reading(asked, spelled, ids()), HEAD)
     for frame in played:
         collector.feed(frame)
     reply: dict[str, Any] = json.loads(collector.reply())
@@ -161,7 +162,7 @@ def test_no_way_of_cutting_the_output_changes_the_reply(text: str, cuts: list[in
 
 
 def test_text_streams_as_it_comes() -> None:
-    stream = ChatStream(request(), HEAD, spelled)
+    stream = ChatStream(Reading(request(), spelled), HEAD)
     assert stream.feed(START) == b""
     first = stream.feed(DeltaFrame(0, 'He"', [1]))
     base = (
@@ -293,7 +294,7 @@ def test_an_error_ends_a_stream_with_one_frame(code: str) -> None:
 
 
 def test_a_stream_can_be_failed_from_outside_once() -> None:
-    stream = ChatStream(request(), HEAD, spelled)
+    stream = ChatStream(Reading(request(), spelled), HEAD)
     failed = stream.fail(UnavailableError("Busy."))
     assert failed.startswith(b'data: {"error":')
     assert failed.endswith(b"data: [DONE]\n\n")
@@ -314,7 +315,7 @@ def test_a_stream_can_be_failed_from_outside_once() -> None:
     ids=["error", "cut", "abort", "no finish", "no such choice", "after finish"],
 )
 def test_frames_that_make_no_reply_are_the_workers_failure(played: list[Frame]) -> None:
-    collector = ChatCollector(request(), HEAD, spelled)
+    collector = ChatCollector(Reading(request(), spelled), HEAD)
 
     def collect() -> bytes:
         for frame in played:
@@ -324,13 +325,13 @@ def test_frames_that_make_no_reply_are_the_workers_failure(played: list[Frame]) 
     with pytest.raises(ApiError) as caught:
         collect()
     assert caught.value.status == 502
-    stream = ChatStream(request(), HEAD, spelled)
+    stream = ChatStream(Reading(request(), spelled), HEAD)
     data = b"".join(stream.feed(frame) for frame in played) + stream.fail(UnavailableError("cut"))
     assert [set(chunk) == {"error"} for chunk in events(data)].count(True) == 1
 
 
 def test_usage_is_known_before_the_end() -> None:
-    stream = ChatStream(request(), HEAD, spelled)
+    stream = ChatStream(Reading(request(), spelled), HEAD)
     for frame in (START, DeltaFrame(0, "ab", [1, 2]), DeltaFrame(0, "c", [3])):
         stream.feed(frame)
     assert (stream.usage.prompt_tokens, stream.usage.completion_tokens) == (20, 3)
@@ -339,5 +340,5 @@ def test_usage_is_known_before_the_end() -> None:
 
 def test_a_model_may_have_any_name() -> None:
     head = ReplyHead(id="x", model="saltway-hole", created=1)
-    data = ChatStream(request(), head, spelled).feed(DeltaFrame(0, "saltway-hole", [1]))
+    data = ChatStream(Reading(request(), spelled), head).feed(DeltaFrame(0, "saltway-hole", [1]))
     assert json.loads(data.split(b"\n\n")[1].removeprefix(b"data: "))["model"] == "saltway-hole"

@@ -5,6 +5,7 @@ import pytest
 from openai import APIError, OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from gateway.chat.reading import Reading
 from gateway.chat.reply import ChatCollector, ChatStream
 from gateway.frames import DeltaFrame, ErrorFrame, Frame
 from tests.gateway.chat.played import CALL, HEAD, START, TOOLS, frames, request, spelled
@@ -28,7 +29,7 @@ def ask_streamed(client: OpenAI) -> list[ChatCompletionChunk]:
 def test_the_official_client_reads_both_forms() -> None:
     asked = request(tools=TOOLS, logprobs=True, stream_options={"include_usage": True})
     played = frames(["See.\n", *CALL], logprobs=True)
-    collector, stream = ChatCollector(asked, HEAD, spelled), ChatStream(asked, HEAD, spelled)
+    collector, stream = ChatCollector(Reading(asked, spelled), HEAD), ChatStream(Reading(asked, spelled), HEAD)
     for frame in played:
         collector.feed(frame)
     with sdk(collector.reply(), "application/json") as client:
@@ -51,7 +52,7 @@ def test_the_official_client_reads_both_forms() -> None:
 
 
 def test_the_official_client_raises_an_error_inside_a_stream() -> None:
-    stream = ChatStream(request(), HEAD, spelled)
+    stream = ChatStream(Reading(request(), spelled), HEAD)
     played: list[Frame] = [START, DeltaFrame(0, "a", [1]), ErrorFrame("internal", "x")]
     data = b"".join(map(stream.feed, played))
     with sdk(data, "text/event-stream") as client, pytest.raises(APIError, match="worker failed"):
