@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import pytest
 import zmq
@@ -29,8 +28,8 @@ from cacheplane.wire import (
     encode_replay,
 )
 from tests.cacheplane.oracle import keys
+from tests.cacheplane.recordings import recorded
 
-FRAMES = Path(__file__).parent / "frames"
 ANY_PORT = "tcp://127.0.0.1:0"
 A, B, C = (name * 16 for name in (b"a", b"b", b"c"))
 
@@ -335,7 +334,7 @@ async def test_nothing_is_asked_of_a_worker_that_is_not_there() -> None:
 
 async def test_recorded_frames_of_an_engine_without_snapshots_build_the_index(context: zmq.asyncio.Context) -> None:
     index, worker = PrefixIndex(), RealWorker(context, epoch=None)
-    payloads = [(FRAMES / f"{name}.frame2.bin").read_bytes() for name in ("stored", "evicted")]
+    payloads = [recorded(name).payload for name in ("stored", "evicted")]
     await worker.send(payloads[0])
     listener = Subscriber("w0", worker.pub, worker.replay, index, None)
     async with running(listener):

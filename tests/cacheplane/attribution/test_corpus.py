@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from cacheplane.attribution import Reason
-from tests.cacheplane.attribution.corpus import CASES, Case
+from tests.cacheplane.attribution.casebook import Case
+from tests.cacheplane.attribution.corpus import CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -19,7 +19,7 @@ from cacheplane.attribution.strangers import Strangers
 from cacheplane.placement import NoWorkerError
 from cacheplane.wire import Tier
 from gateway.chat.messages import Message
-from tests.cacheplane.attribution.corpus import ANSWER, MORE, OTHER, QUESTION, SYSTEM, TOOLS, said
+from tests.cacheplane.attribution.prompts import ANSWER, MORE, OTHER, QUESTION, SYSTEM, TOOLS, said
 from tests.cacheplane.attribution.world import Told, World
 
 CLOCKED = [f"Now: {hour}:00. {SYSTEM}" for hour in (9, 10)]
