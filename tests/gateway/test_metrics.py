@@ -3,6 +3,11 @@
 from cacheplane.attribution import Misses, Reason
 from gateway.exchange import Exchange
 from gateway.metrics import MAX_TEMPLATES, MAX_TENANTS, OTHER, Labels, Metrics
+from tests.documented import documented, offered
+
+
+def test_every_metric_is_documented_and_no_other() -> None:
+    assert offered(Metrics(lambda: 0, list, dict, lambda: 0.0).registry) == documented("Gateway")
 
 
 def test_tenants_beyond_the_bound_share_one_label() -> None:

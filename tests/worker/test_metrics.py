@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.documented import documented, offered
 from tests.worker.rig import BLOCK, Rig, ask
 from worker.draft_model import DraftModel
 from worker.kv import KVLimits
@@ -34,6 +35,10 @@ def scraped(rig: Rig) -> CollectorRegistry:
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
     return registry.get_sample_value(f"saltway_worker_{name}", labels)
+
+
+def test_every_metric_is_documented_and_no_other(rig: Rig) -> None:
+    assert offered(scraped(rig)) == documented("Worker")
 
 
 def test_tokens_are_counted_where_they_came_from(rig: Rig) -> None:
