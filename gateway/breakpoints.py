@@ -1,5 +1,7 @@
 """Where a breakpoint of the client's lies in the rendered prompt."""
 
+from array import array
+
 from msgspec.structs import replace
 
 from gateway.chat.caching import Breakpoint
@@ -8,7 +10,7 @@ from gateway.errors import BadRequestError
 from gateway.render import Renderer
 
 
-def tokens_until(mark: Breakpoint, request: ChatRequest, tokens: list[int], renderer: Renderer, tenant: str) -> int:
+def tokens_until(mark: Breakpoint, request: ChatRequest, tokens: "array[int]", renderer: Renderer, tenant: str) -> int:
     """Tokens of the prompt up to the end of the part that is marked: what it has in common with the prompt of a
     conversation that ends there. All of them where the template cannot show such a one.
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import hashlib
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from cacheplane.attribution import Attribution, Origin, Sketch
-from cacheplane.identity import TOKEN_BYTES, BlockChain, Namespace, Scope, derive_salt, token_words
+from cacheplane.identity import TOKEN_BYTES, BlockChain, Namespace, Scope, derive_salt
 from gateway.breakpoints import tokens_until
 from gateway.chat.request import ChatRequest, parse_chat
 from gateway.cluster import Cluster
@@ -41,7 +42,7 @@ class Call:
 
     request: ChatRequest
     served: ServedModel
-    tokens: list[int]
+    tokens: "array[int]"
     namespace: Namespace
     chain: BlockChain
     sketch: Sketch
@@ -58,7 +59,7 @@ class Call:
             sampling.seed = _seed_of(request_id)
         return GenerateRequest(
             request_id=request_id,
-            tokens=self.tokens,
+            tokens=self.tokens.tolist(),
             spans=[SpanWire(0, self.namespace.hex)],
             tag=self.tag,
             n=self.request.n,
@@ -171,9 +172,8 @@ class Preparation:
         context = served.info.context_length
         rendered = served.renderer.render(request.messages, request.tools, partition=origin.tenant, most=context)
         block_size = served.info.block_size
-        words = token_words(rendered.tokens)
-        sketch = self._attribution.sketch(origin, words, block_size, rendered.segments)
-        return rendered, BlockChain.of(words, namespace, block_size), sketch
+        sketch = self._attribution.sketch(origin, rendered.tokens, block_size, rendered.segments)
+        return rendered, BlockChain.of(rendered.tokens, namespace, block_size), sketch
 
     async def _lease(
         self, exchange: Exchange, request: ChatRequest, served: ServedModel, rendered: Rendered, session: str

@@ -84,7 +84,7 @@ class Retainer:
         place = Place(exchange.worker_id, session if call.lease is None else f"{session}.wait")
         self._sessions.leased(exchange.tenant_id, session, place)
         request = RetainRequest(
-            tokens=call.tokens + reply,
+            tokens=[*call.tokens, *reply],
             spans=[SpanWire(0, call.namespace.hex)],
             retention=Retention([RetentionRange(self._priority, round(seconds * 1000))], place.session),
             tag=call.tag,

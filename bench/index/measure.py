@@ -127,26 +127,27 @@ def finds(
 
 @dataclass(frozen=True, slots=True)
 class Hashing:
-    """Milliseconds for the block hashes of a 32k-token prompt that is a list of integers.
+    """Milliseconds for the block hashes of a 32k-token prompt, and their keys.
 
-    again   of one whose integers were read before, as for the second chain of a request; the peer has no such way
+    words    of an array of 32-bit words, as the renderer keeps the ids of a prompt and as a request has them
+    listed   of a list of Python's integers, as a tokenizer gives them and as the peer takes them, which takes no array
     """
 
-    ours: float
-    again: float
+    words: float
+    listed: float
     theirs: float | None
 
 
 def hashing(tree: DynamoTree | None) -> Hashing:
     tokens = random.Random(3).choices(range(150_000), k=HASHED_TOKENS)
     namespace, words = Namespace(bytes(32)), token_words(tokens)
-    ours, again, theirs = [], [], []
+    ours, listed, theirs = [], [], []
     for _ in range(100):
-        ours.append(_micros(lambda: BlockChain.of(tokens, namespace).keys))
+        listed.append(_micros(lambda: BlockChain.of(tokens, namespace).keys))
         if tree is not None:
             theirs.append(_micros(lambda: tree.hash(tokens)))
-        again.append(_micros(lambda: BlockChain.of(words, namespace).keys))
-    return Hashing(median(ours) / 1000, median(again) / 1000, median(theirs) / 1000 if theirs else None)
+        ours.append(_micros(lambda: BlockChain.of(words, namespace).keys))
+    return Hashing(median(ours) / 1000, median(listed) / 1000, median(theirs) / 1000 if theirs else None)
 
 
 @dataclass(frozen=True, slots=True)

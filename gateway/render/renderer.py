@@ -1,5 +1,6 @@
 """A conversation, rendered once to the ids that every worker of the model will see."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
@@ -31,12 +32,13 @@ class RendererModel(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The prompt of one request; `tokens` ends where the assistant's turn begins.
+    """The prompt of one request.
 
+    tokens     its ids as 32-bit words, as they are hashed; they end where the assistant's turn begins
     segments   its parts in order, each from the first token that begins in it; the last ends before that turn's opening
     """
 
-    tokens: list[int]
+    tokens: "array[int]"
     segments: tuple[Segment, ...] = ()
 
     @property
@@ -108,14 +110,14 @@ class Renderer:
         tokens, starts = self._encode(text, mask, partition, [*(s.start for s in stretches), _end(stretches)])
         return Rendered(tokens, _segments(stretches, starts, mask))
 
-    def _encode(self, text: str, mask: Mask, partition: str, marks: list[int]) -> tuple[list[int], list[int]]:
+    def _encode(self, text: str, mask: Mask, partition: str, marks: list[int]) -> tuple["array[int]", list[int]]:
         """The ids of a text, and for each marked character (in order) the first id that begins there or behind.
 
         Cut behind every opening of an assistant's turn too. That is where generation began, so the ids of a prompt stay
         a prefix of the next turn's even when the reply starts with a space or a line break that would merge with the
         opening's.
         """
-        tokens: list[int] = []
+        tokens = array("I")
         places: list[int] = []
         at, follows = 0, Follows.NOTHING
         for stretch in _split_after(text, self._opening):

@@ -1,6 +1,8 @@
 """Text to ids, and ids back to the bytes they stand for."""
 
 import re
+import sys
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -9,12 +11,15 @@ from typing import Any
 import msgspec
 from tokenizers import Tokenizer
 
+from cacheplane.identity import token_words
 from gateway.bounded import BoundedCache
 from gateway.render.prefix import Follows, spaced_after, unspaced
 
 CACHE_BYTES = 64 * 1024 * 1024
-BYTES_PER_TOKEN = 8
-"""Of a cached list: one pointer each; small integers are shared, others are counted with the text."""
+ENTRY_BYTES = 384
+"""What an entry of the cache takes beside its text and its ids: tuples, integers and its place in a table."""
+MARK_BYTES = 44
+"""A mark in the key, a pointer and an integer, and the token that it is at."""
 
 
 class Tokens:
@@ -36,7 +41,7 @@ class Tokens:
         self._added = {token: found.content.encode() for token, found in added.items()}
         self._specials = {text: token for text in special_tokens if (token := self._id_of(text)) is not None}
         self._byte_level = _is_byte_level(described)
-        self._cache: BoundedCache[list[int]] = BoundedCache(cache_bytes)
+        self._cache: BoundedCache[array[int]] = BoundedCache(cache_bytes)
         size = max(self._tokenizer.get_vocab().values(), default=-1) + 1
         self._lengths = [len(self.bytes_of(token)) for token in range(size)]
         # Text that is composed on its way, or spelled by other signs, may be longer than what its tokens stand for.
@@ -56,19 +61,19 @@ class Tokens:
         """The id of a control token."""
         return self._specials[text]
 
-    def encode(self, piece: str, partition: str = "", follows: Follows = Follows.CONTROL) -> list[int]:
-        """Ids of text without control tokens. The list is shared: do not change it."""
+    def encode(self, piece: str, partition: str = "", follows: Follows = Follows.CONTROL) -> "array[int]":
+        """Ids of text without control tokens, as 32-bit words. The array is shared: do not change it."""
         spaced = follows in self._spaced_after
         known = self._cache.get(partition, (piece, spaced))
         if known is None:
             tokenizer = self._tokenizer if spaced else self._unspaced
-            known = list(tokenizer.encode(piece, add_special_tokens=False).ids)
-            self._cache.put(partition, (piece, spaced), known, 2 * len(piece) + 2 * BYTES_PER_TOKEN * len(known) + 256)
+            known = token_words(tokenizer.encode(piece, add_special_tokens=False).ids)
+            self._cache.put(partition, (piece, spaced), known, _bytes(piece, sys.getsizeof(known)))
         return known
 
     def places(
         self, piece: str, marks: Sequence[int], partition: str = "", follows: Follows = Follows.CONTROL
-    ) -> list[int]:
+    ) -> "array[int]":
         """For characters of a piece, in order, which of its tokens is the first that begins there or behind.
 
         A tokenizer that changes text (other spaces, a sign for the unknown) has no such places: then all are 0.
@@ -77,17 +82,17 @@ class Tokens:
         known = self._cache.get(partition, (piece, spaced, *marks))
         if known is None:
             known = self._places(piece, marks, self.encode(piece, partition, follows), int(spaced))
-            self._cache.put(partition, (piece, spaced, *marks), known, len(piece) + 64 * len(known) + 256)
+            self._cache.put(partition, (piece, spaced, *marks), known, _bytes(piece, MARK_BYTES * len(known)))
         return known
 
-    def _places(self, piece: str, marks: Sequence[int], ids: list[int], space: int) -> list[int]:
+    def _places(self, piece: str, marks: Sequence[int], ids: "array[int]", space: int) -> "array[int]":
         """space   1 where the tokens begin with a space that the piece does not have"""
         starts = list(accumulate((self._lengths[token] for token in ids), initial=-space))
         if starts[-1] != len(piece.encode("utf-8", "surrogatepass")):
-            return [0 for _ in marks]
+            return array("I", bytes(4 * len(marks)))
         bounds = [0, *marks]
         sizes = [len(piece[a:b].encode("utf-8", "surrogatepass")) for a, b in zip(bounds, marks, strict=False)]
-        return [bisect_left(starts, offset) if offset else 0 for offset in accumulate(sizes)]
+        return array("I", [bisect_left(starts, offset) if offset else 0 for offset in accumulate(sizes)])
 
     def bytes_of(self, token: int) -> bytes:
         """The bytes that `token` stands for: part of a character, perhaps; empty for an id outside the vocabulary."""
@@ -111,6 +116,11 @@ class Tokens:
             start = match.end()
         if start < len(text):
             yield text[start:], False
+
+
+def _bytes(piece: str, value: int) -> int:
+    """Of an entry of the cache; a text of other letters than ASCII may hold its UTF-8 too, once that was asked for."""
+    return sys.getsizeof(piece) + value + ENTRY_BYTES
 
 
 def _text_only(tokenizer: Tokenizer) -> Tokenizer:

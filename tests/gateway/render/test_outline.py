@@ -1,6 +1,7 @@
 """Where the parts of a prompt lie in its tokens."""
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -25,7 +26,7 @@ def shown(renderer: Renderer, said: tuple[Message, ...], declared: tuple[Tool, .
     return [(segment.part, text_of(renderer, rendered.tokens, segment)) for segment in rendered.segments]
 
 
-def text_of(renderer: Renderer, tokens: list[int], segment: Segment) -> str:
+def text_of(renderer: Renderer, tokens: Sequence[int], segment: Segment) -> str:
     mine = tokens[segment.start : segment.start + segment.tokens]
     return b"".join(map(renderer.token_bytes, mine)).decode("utf-8", "replace")
 

@@ -97,7 +97,7 @@ def test_a_reply_sent_back_keeps_the_ids_that_it_had(kind: str) -> None:
     prompt = renderer.render(asked).tokens
     reply = [whole.token_to_id("the"), whole.token_to_id(f"{SPACE}the")]
     again = renderer.render((*asked, Message("assistant", "the the"))).tokens
-    assert again[: len(prompt) + 2] == [*prompt, *reply]
+    assert again[: len(prompt) + 2].tolist() == [*prompt, *reply]
 
 
 @pytest.mark.parametrize("kind", KINDS)

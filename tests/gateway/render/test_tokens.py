@@ -1,5 +1,8 @@
 import json
+import tracemalloc
+from array import array
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,10 +16,10 @@ TOKENS = Tokens(tokenizer_json(), SPECIALS)
 @settings(deadline=None)
 @given(FORGED | st.text())
 def test_piece_by_piece_is_the_whole(text: str) -> None:
-    ids: list[int] = []
+    ids = array("I")
     for piece, is_control in TOKENS.cut(text):
-        ids += [TOKENS.control(piece)] if is_control else TOKENS.encode(piece)
-    assert ids == whole().encode(text).ids
+        ids += array("I", [TOKENS.control(piece)]) if is_control else TOKENS.encode(piece)
+    assert ids.tolist() == whole().encode(text).ids
 
 
 @settings(deadline=None)
@@ -51,6 +54,19 @@ def test_remembered_pieces_are_the_same_ids() -> None:
     other = TOKENS.encode("The weather in Oslo", "globex")
     assert other == first
     assert other is not first
+
+
+@pytest.mark.parametrize("text", ["hi", "The weather in Oslo. " * 300, "塩の道 é " * 200, "🦊" * 300])
+def test_what_is_remembered_is_counted_in_full(text: str) -> None:
+    tokens = Tokens(tokenizer_json(), SPECIALS)
+    tokens.encode("")
+    tracemalloc.start()
+    for number in range(200):
+        tokens.encode(f"{number} {text}", "acme")
+        tokens.places(f"{number} {text}", range(300, 320), "acme")
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken <= tokens._cache.bytes <= 1.3 * taken
 
 
 def test_the_memory_is_bounded_and_never_needed() -> None:
