@@ -74,6 +74,10 @@ def _of_memory(kv: KVFigures) -> Iterator[Metric]:
     evicted = CounterMetricFamily("saltway_worker_evicted_blocks", "KV blocks that made room", labels=["tier"])
     _add_tiers(evicted, kv.evicted)
     yield evicted
+    faults = CounterMetricFamily("saltway_worker_disk_faults", "KV blocks that disk did not keep", labels=["kind"])
+    for kind, count in kv.faults.items():
+        faults.add_metric([kind], count)
+    yield faults
     moved = CounterMetricFamily("saltway_worker_moved_blocks", "KV blocks moved between tiers", labels=["move"])
     for move in ("offloaded", "written", "promoted", "lost"):
         moved.add_metric([move], getattr(kv, move))

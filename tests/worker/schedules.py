@@ -1,7 +1,8 @@
 """Random schedules of requests that disturb each other, and the replies that each of them has to give all the same."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from cacheplane.identity import Namespace
 from tests.worker.kv.layouts import LayoutClass
 from tests.worker.rig import ACME, BLOCK, GLOBEX, Reply, Rig, ask, greedy
-from worker.kv import SlotLayout
+from worker.kv import KVLimits, SlotLayout
+from worker.kv.blockfile import BlockFile
 from worker.model import Model
 from worker.tokenizer import Vocabulary
 from worker.wire import GenerateRequest, Retention, RetentionRange, SpanWire, TokenLogprob
@@ -102,11 +104,14 @@ def play(rig: Rig, schedule: list[Plan]) -> list[Reply]:
 
 
 def _step(rig: Rig) -> bool:
-    """A step that computes something, once there is something to compute; False when nothing is left."""
+    """A step that computes something, once there is something to compute; False when nothing is left. The books balance
+    after each."""
     while not rig.engine.step():
         if not rig.scheduler.loading:
             return False
         time.sleep(0.0002)  # the loader needs the interpreter too
+    rig.memory.poll()
+    rig.memory.check()
     return True
 
 
@@ -114,6 +119,18 @@ def _preempt(rig: Rig, request_id: str) -> None:
     for sequence in list(rig.scheduler.running):
         if sequence.job.id == request_id and not sequence.is_loading:
             rig.scheduler.preempt(sequence)
+
+
+def below(layout: LayoutClass, model: Model, folder: Path, *, host: int, disk: int) -> KVLimits:
+    """Room for so many blocks on host and disk, where every block that leaves the device goes."""
+    shape = layout(model.kv_shape, slots=1, context=64, blocks=1, block_size=BLOCK).shape
+    disk_bytes = disk * BlockFile(shape, BLOCK, "tiny").size
+    return KVLimits(host * BLOCK * shape.bytes_per_token, disk_bytes, folder, "tiny", gate=0)
+
+
+def apart(schedule: list[Plan], steps: int) -> list[Plan]:
+    """With so many steps more between two arrivals: so that what has left the device is asked for."""
+    return [replace(plan, arrives=plan.arrives + steps * number) for number, plan in enumerate(schedule)]
 
 
 class Cold:

@@ -1,9 +1,10 @@
 """Workers of which a reply has the same bits whatever happens around it: hit or miss, any chunks, any batch, drafts,
-preemption. In the deterministic mode whatever KV is kept as; in the usual one where products go by codes and slots are
-the affair of kernels in C, for these add up each row in one order."""
+preemption, tiers. In the deterministic mode whatever KV is kept as; in the usual one where products go by codes and
+slots are the affair of kernels in C, for these add up each row in one order."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from kernels import Storage
 from tests.worker.kv.layouts import Fp8Tiles, HalfSlots, HalfTiles, Int8Tiles, LayoutClass
 from tests.worker.rig import Rig
-from tests.worker.schedules import Cold, Plan, plans, play
+from tests.worker.schedules import Cold, Plan, apart, below, plans, play
 from worker.kv import SlotLayout
 from worker.kv.tiled import TILE, TiledSlotLayout
 from worker.model import Model
@@ -69,7 +70,10 @@ def alone(kind: Kind, model: Model, tiny_vocabulary: Vocabulary) -> Cold:
 @given(
     schedule=st.lists(plans, min_size=1, max_size=6),
     slots=st.integers(1, 4),
+    between=st.sampled_from([0, 8]),
     blocks=st.sampled_from([3, 8, 40]),
+    host=st.sampled_from([0, 4]),
+    disk=st.sampled_from([0, 40]),
     budget=st.integers(8, 40),
     most=st.sampled_from([0, 4]),
 )
@@ -80,24 +84,30 @@ def test_a_reply_has_the_same_bits_whatever_happens_around_it(
     tiny_vocabulary: Vocabulary,
     schedule: list[Plan],
     slots: int,
+    between: int,
     blocks: int,
+    host: int,
+    disk: int,
     budget: int,
     most: int,
 ) -> None:
-    speculator = Speculator(most, adaptive=False, index=lambda: NgramIndex((1,)))
-    rig = Rig(
-        model,
-        tiny_vocabulary,
-        slots=slots,
-        blocks=blocks,
-        budget=budget,
-        speculator=speculator,
-        layout=kind.layout,
-    )
-    for plan, reply in zip(schedule, play(rig, schedule), strict=True):
-        expected = alone.reply(plan.prompt)
-        for index in range(plan.n):
-            count = len(reply.tokens(index))
-            assert reply.tokens(index) == expected.tokens()[:count]
-            assert reply.logprobs(index) == expected.logprobs()[:count]  # not nearly: equal
-    rig.check_idle()
+    schedule = apart(schedule, between)
+    with TemporaryDirectory() as folder:
+        rig = Rig(
+            model,
+            tiny_vocabulary,
+            slots=slots,
+            blocks=blocks,
+            budget=budget,
+            limits=below(kind.layout, model, Path(folder), host=host, disk=disk),
+            speculator=Speculator(most, adaptive=False, index=lambda: NgramIndex((1,))),
+            layout=kind.layout,
+        )
+        for plan, reply in zip(schedule, play(rig, schedule), strict=True):
+            expected = alone.reply(plan.prompt)
+            for index in range(plan.n):
+                count = len(reply.tokens(index))
+                assert reply.tokens(index) == expected.tokens()[:count]
+                assert reply.logprobs(index) == expected.logprobs()[:count]  # not nearly: equal
+        rig.check_idle()
+        rig.memory.shut()

@@ -12,11 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.worker.kv.layouts import CODED, Fp8Tiles, HalfTiles, Int8Slots, Int8Tiles, LayoutClass
-from tests.worker.rig import BLOCK, Rig, ask, greedy
-from tests.worker.schedules import Cold, Plan, plans, play
-from worker.kv import KVLimits, SlotLayout
-from worker.kv.blockfile import BlockFile
+from tests.worker.kv.layouts import CODED, Fp8Tiles, HalfSlots, HalfTiles, Int8Slots, Int8Tiles, LayoutClass
+from tests.worker.rig import Rig, ask, greedy
+from tests.worker.schedules import Cold, Plan, below, plans, play
+from worker.kv import SlotLayout
 from worker.kv.tiled import TILE
 from worker.model import Model, fingerprint
 from worker.tokenizer import Vocabulary
@@ -32,7 +31,7 @@ def tiled_model(tiny_path: Path) -> Model:
 
 @settings(max_examples=8)
 @given(
-    layout=st.sampled_from(CODED),
+    layout=st.sampled_from([*CODED, HalfSlots]),
     schedule=st.lists(plans, min_size=1, max_size=6),
     slots=st.integers(1, 4),
     blocks=st.sampled_from([8, 40]),
@@ -64,9 +63,7 @@ def test_beside_the_deterministic_mode_a_first_token_is_as_likely_as_alone(
 def test_offloaded_is_resident_in_every_tier(
     tiled_model: Model, tiny_vocabulary: Vocabulary, layout: LayoutClass, tmp_path: Path
 ) -> None:
-    shape = layout(tiled_model.kv_shape, slots=1, context=64, blocks=1, block_size=BLOCK).shape
-    file_bytes = BlockFile(shape, BLOCK, "tiny").size
-    limits = KVLimits(3 * shape.bytes_per_token * BLOCK, 100 * file_bytes, tmp_path, "tiny")
+    limits = below(layout, tiled_model, tmp_path, host=3, disk=100)
     rig = Rig(tiled_model, tiny_vocabulary, blocks=4, limits=limits, layout=layout)
     alone = Cold(tiled_model, tiny_vocabulary, layout)
     prompts = [[10 + number] * 30 for number in range(5)]

@@ -5,7 +5,6 @@ test_deterministic.py); constrained and sampled replies are preempted in test_pr
 """
 
 from array import array
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,24 +18,16 @@ from tests.worker.kv.layouts import LAYOUTS, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.kv.tiered import quiet
 from tests.worker.rig import ACME, BLOCK, GLOBEX, Rig, ask, greedy
-from tests.worker.schedules import LONGEST, STEMS, Cold, Plan, plans, play
-from worker.kv import KVLimits, PagedLayout
-from worker.kv.blockfile import BlockFile
+from tests.worker.schedules import LONGEST, STEMS, Cold, Plan, apart, below, plans, play
+from worker.kv import PagedLayout
 from worker.model import Model
 from worker.tokenizer import Vocabulary
-
-
-def below(model: Model, folder: Path, *, host: int, disk: int) -> KVLimits:
-    """Room for so many blocks on host and disk, where every block that leaves the device goes."""
-    shape = model.kv_shape
-    disk_bytes = disk * BlockFile(shape, BLOCK, "tiny").size
-    return KVLimits(host * BLOCK * shape.bytes_per_token, disk_bytes, folder, "tiny", gate=0)
 
 
 @settings(max_examples=30)
 @given(
     schedule=st.lists(plans, min_size=1, max_size=10),
-    apart=st.sampled_from([0, 8]),
+    between=st.sampled_from([0, 8]),
     slots=st.integers(1, 4),
     layout=st.sampled_from(LAYOUTS),
     blocks=st.sampled_from([3, 6, 40]),
@@ -49,7 +40,7 @@ def test_hit_is_miss_chunked_is_whole_batched_is_alone_preempted_is_undisturbed_
     tiny_vocabulary: Vocabulary,
     cold: Cold,
     schedule: list[Plan],
-    apart: int,
+    between: int,
     slots: int,
     layout: LayoutClass,
     blocks: int,
@@ -57,12 +48,11 @@ def test_hit_is_miss_chunked_is_whole_batched_is_alone_preempted_is_undisturbed_
     disk: int,
     budget: int,
 ) -> None:
-    """apart   steps between two arrivals, on top of the plans' own: so that what has left the device is asked for"""
-    schedule = [replace(plan, arrives=plan.arrives + apart * number) for number, plan in enumerate(schedule)]
+    schedule = apart(schedule, between)
     if layout is PagedLayout:
         blocks = max(blocks, LONGEST // BLOCK + 1)
     with TemporaryDirectory() as folder:
-        limits = below(tiny_model, Path(folder), host=host, disk=disk)
+        limits = below(layout, tiny_model, Path(folder), host=host, disk=disk)
         rig = Rig(tiny_model, tiny_vocabulary, slots=slots, blocks=blocks, budget=budget, limits=limits, layout=layout)
         for plan, reply in zip(schedule, play(rig, schedule), strict=True):
             reply.check(plan.n)
@@ -84,7 +74,7 @@ def test_offloaded_is_resident_for_whom_it_belongs_to_and_nothing_for_another(
 ) -> None:
     """A prompt that others drove from the device: its owner finds it below, and a stranger with the same tokens does
     not; both get the same reply."""
-    limits = below(tiny_model, tmp_path, host=64 if tier == Tier.HOST else 0, disk=64)
+    limits = below(layout, tiny_model, tmp_path, host=64 if tier == Tier.HOST else 0, disk=64)
     rig = Rig(tiny_model, tiny_vocabulary, blocks=12, limits=limits, layout=layout)
     prompt = [*STEMS[2], 50]
     rig.complete(ask(prompt))
@@ -110,7 +100,7 @@ def test_what_is_not_to_be_stored_leaves_nothing_in_any_tier(
     prompt = [*STEMS[2], 50]
     files = {f"{digest.hex()}.kv" for digest in BlockChain.of(prompt, ACME, BLOCK).hashes}
     for store in (False, True):
-        limits = below(tiny_model, tmp_path, host=4, disk=64)
+        limits = below(layout, tiny_model, tmp_path, host=4, disk=64)
         rig = Rig(tiny_model, tiny_vocabulary, blocks=12, limits=limits, layout=layout)
         rig.complete(ask(prompt, store=store))
         for token in (5, 6):

@@ -1,13 +1,18 @@
 """What a worker tells Prometheus: each figure against the requests that made it."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cacheplane.identity import BlockChain
 from tests.documented import documented, offered
-from tests.worker.rig import BLOCK, Rig, ask
+from tests.worker.kv.tiered import damage, quiet
+from tests.worker.rig import ACME, BLOCK, Rig, ask
+from tests.worker.schedules import below
 from worker.draft_model import DraftModel
-from worker.kv import KVLimits
+from worker.kv import KVLimits, SlotLayout
 from worker.metrics import EngineCollector, registry_of
 from worker.model import Model
 from worker.ngrams import NgramIndex
@@ -84,6 +89,23 @@ def test_blocks_and_bytes_are_told_by_tier(rig: Rig) -> None:
     assert value(registry, "evicted_blocks_total", tier="device") == 2
     assert value(registry, "evicted_blocks_total", tier="host") == 0
     assert value(registry, "moved_blocks_total", move="offloaded") == 2
+
+
+def test_what_the_disk_did_not_keep_is_told_by_kind(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    limits = below(SlotLayout, tiny_model, tmp_path, host=0, disk=20)
+    rig = Rig(tiny_model, tiny_vocabulary, blocks=4, limits=limits)
+    rig.complete(ask(PROMPT))
+    rig.complete(ask([100 + token for token in PROMPT]))
+    quiet(rig.memory)
+    damage(tmp_path / f"{BlockChain.of(PROMPT, ACME, BLOCK).hashes[0].hex()}.kv")
+    rig.memory.reuse.prefill_tps = 0.0  # loading pays
+    rig.complete(ask(PROMPT))
+    registry = scraped(rig)
+    told = [value(registry, "disk_faults_total", kind=kind) for kind in ("corrupt", "refused", "failed")]
+    assert told == [1, 0, 0]
+    rig.memory.shut()
 
 
 def test_leases_are_told_by_tag_tier_and_outcome(rig: Rig) -> None:

@@ -25,14 +25,14 @@ class Archive:
         self._nodes: dict[bytes, Node] = {}  # those that are being written too
         self._writing: list[tuple[Node, Future[bool]]] = []
 
-    def take(self, node: Node, block: Block) -> bool:
+    def take(self, node: Node, block: Block, priority: int) -> bool:
         """Hands a copy of the node's KV to the disk tier, which owns it when this returns.
 
         False when it takes none now, or when another path that was made to have the same digest is there already.
         """
         if node.digest in self._nodes:
             return False
-        future = self._disk.store(record_of(node), block)
+        future = self._disk.store(record_of(node), block, priority)
         if future.done() and not future.result():
             return False
         node.disk = OnDisk.WRITING
@@ -62,6 +62,22 @@ class Archive:
         self._writing = still
         for digest in dropped:
             self._dropped(digest)
+
+    def rank(self, node: Node, priority: int) -> None:
+        """The node's effective priority is another one now."""
+        if node.disk != OnDisk.ABSENT:
+            self._disk.rank(node.digest, priority)
+
+    def give_up(self, node: Node) -> None:
+        """Nobody comes back to the node."""
+        if node.disk != OnDisk.ABSENT:
+            self._disk.give_up(node.digest)
+
+    def check(self, priority: Callable[[Node], int]) -> None:
+        """RuntimeError when the disk was not told of a priority."""
+        for node in self._nodes.values():
+            if self._disk.priority(node.digest) not in (None, priority(node)):
+                raise RuntimeError("tiers: the disk goes by a priority that is no longer true")
 
     def wait(self) -> bool:
         """Waits until the block that was handed over first is written; False when none is on its way."""

@@ -4,7 +4,6 @@ import errno
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -14,25 +13,18 @@ import structlog
 from worker.kv.blockfile import BlockFile
 from worker.kv.diskcounters import DiskCounters
 from worker.kv.folder import BlockFolder, Found
+from worker.kv.ranges import DEFAULT_PRIORITY
 from worker.kv.rate import CopyRate
 from worker.kv.record import DiskRecord, parents_first
 from worker.kv.shape import Block, KVShape
 from worker.kv.shelf import Place, Shelf
-from worker.kv.staging import Image, Staging
+from worker.kv.staging import Staging
+from worker.kv.ticket import Ticket
 
 _STAGING_BYTES: Final = 64 << 20
 _READERS: Final = 2
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ticket:
-    """One block on its way to disk: who it is, the buffer that owns its bytes, and who waits."""
-
-    record: DiskRecord
-    image: Image
-    future: Future[bool] = field(default_factory=Future)
 
 
 class DiskTier:
@@ -65,7 +57,7 @@ class DiskTier:
         self._lock = threading.Lock()
         self._shelf = Shelf()
         self._staging = Staging(max(1, staging_bytes // self.file_bytes), self.file_bytes)
-        self._tickets: dict[bytes, _Ticket] = {}
+        self._tickets: dict[bytes, Ticket] = {}
         self._dropped: dict[bytes, None] = {}  # in order
         self._written, self._read = CopyRate(), CopyRate()
         self._said: set[int | None] = set()
@@ -112,16 +104,17 @@ class DiskTier:
             self._say("scan", error)
             return []
 
-    def store(self, record: DiskRecord, block: Block) -> Future[bool]:
+    def store(self, record: DiskRecord, block: Block, priority: int = DEFAULT_PRIORITY) -> Future[bool]:
         """Writes a block; on return the source is copied and may be reused.
 
         Children may come before parents, but a block that has no way to a root is lost at the next start: who writes a
         path from its root stops at the first block that was refused. No other block under this digest is on disk or on
         its way: the caller sees to that.
 
-        block    see KVShape.parts
-        returns  whether the block is on disk under this digest; True at once when it is there already
-        errors   ValueError for tensors, digests or an edge that are not a block of this model
+        block      see KVShape.parts
+        priority   the effective one: who has the lowest makes room first; see `rank`
+        returns    whether the block is on disk under this digest; True at once when it is there already
+        errors     ValueError for tensors, digests or an edge that are not a block of this model
         """
         self._file.check(record)
         with self._lock:
@@ -131,7 +124,7 @@ class DiskTier:
                 return _done(True)
             if ticket := self._tickets.get(record.digest):
                 return ticket.future
-            if (ticket := self._admit(record)) is None:
+            if (ticket := self._admit(record, priority)) is None:
                 return _done(False)
         try:
             self._file.fill(ticket.image, record, block)
@@ -160,6 +153,26 @@ class DiskTier:
         with self._lock:
             if digest in self._shelf:
                 self._shelf.touch(digest)
+
+    def rank(self, digest: bytes, priority: int) -> None:
+        """The effective priority of a block is another one now; it may be on its way, or not here at all."""
+        with self._lock:
+            if digest in self._shelf:
+                self._shelf.rank(digest, priority)
+            elif ticket := self._tickets.get(digest):
+                ticket.priority = priority
+
+    def priority(self, digest: bytes) -> int | None:
+        """As it was told last, of a block on disk; None of another."""
+        with self._lock:
+            place = self._shelf.get(digest)
+            return None if place is None else place.priority
+
+    def give_up(self, digest: bytes) -> None:
+        """Nobody comes back to the block: if it is here, it goes first of those of its priority."""
+        with self._lock:
+            if digest in self._shelf:
+                self._shelf.give_up(digest)
 
     def remove(self, digest: bytes) -> None:
         """The block is gone for every later call, also one that is still being written; its file follows soon.
@@ -206,18 +219,18 @@ class DiskTier:
 
     # Writing
 
-    def _admit(self, record: DiskRecord) -> _Ticket | None:
+    def _admit(self, record: DiskRecord, priority: int) -> Ticket | None:
         """A ticket with a buffer; None when the tier is off or closed, or all buffers are in use. Holds the lock."""
         if self._closed or not self.capacity:
             return None
         if (image := self._staging.take()) is None:
             self.counters.refused += 1
             return None
-        ticket = self._tickets[record.digest] = _Ticket(record, image)
+        ticket = self._tickets[record.digest] = Ticket(record, priority, image)
         ticket.future.set_running_or_notify_cancel()  # a waiter that gives up must not take the buffer with it
         return ticket
 
-    def _send(self, ticket: _Ticket) -> None:
+    def _send(self, ticket: Ticket) -> None:
         """Hands a filled ticket to the writer, unless the tier was closed while it was being filled."""
         with self._lock:
             if not self._closed:
@@ -225,7 +238,7 @@ class DiskTier:
                 return
         self._settle(ticket, False)
 
-    def _write(self, ticket: _Ticket) -> None:
+    def _write(self, ticket: Ticket) -> None:
         """The writer's part of one store."""
         try:
             stored = self._make_room(ticket) and self._put(ticket)
@@ -237,7 +250,7 @@ class DiskTier:
         else:
             self._settle(ticket, stored)
 
-    def _make_room(self, ticket: _Ticket) -> bool:
+    def _make_room(self, ticket: Ticket) -> bool:
         """Drops a block when the disk tier is full; False when there is none to drop, or nobody wants the new one."""
         with self._lock:
             if self._tickets.get(ticket.record.digest) is not ticket:
@@ -254,7 +267,7 @@ class DiskTier:
         self._folder.remove(victim)
         return True
 
-    def _put(self, ticket: _Ticket) -> bool:
+    def _put(self, ticket: Ticket) -> bool:
         """Writes the file and gives it its name, unless it was removed meanwhile."""
         digest, began = ticket.record.digest, time.perf_counter()
         self._file.seal(ticket.image)
@@ -264,14 +277,14 @@ class DiskTier:
             if wanted:
                 self._folder.publish(digest)
                 del self._tickets[digest]
-                self._shelf.add(digest, ticket.record.parent)
+                self._shelf.add(digest, ticket.record.parent, ticket.priority)
                 self.counters.stored += 1
                 self._written.observe(self.file_bytes, time.perf_counter() - began)
         if not wanted:
             self._folder.discard(digest)
         return wanted
 
-    def _settle(self, ticket: _Ticket, outcome: bool | BaseException) -> None:
+    def _settle(self, ticket: Ticket, outcome: bool | BaseException) -> None:
         """Frees what the ticket holds, then tells who waits: stored or not, or a bug of ours."""
         with self._lock:
             self._staging.give_back(ticket.image)
@@ -331,7 +344,7 @@ class DiskTier:
         with self._lock:
             for record in usable:
                 if record.digest in rooted:
-                    self._shelf.add(record.digest, record.parent)
+                    self._shelf.add(record.digest, record.parent, DEFAULT_PRIORITY)
             while len(self._shelf) > self.capacity:
                 self._shelf.evict(spare=None)
         for record in usable:

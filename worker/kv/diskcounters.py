@@ -23,3 +23,7 @@ class DiskCounters:
     failed: int = 0
     dropped: int = 0
     evicted: int = 0
+
+    def faults(self) -> dict[str, int]:
+        """Blocks that the disk could have held, or held, and did not give, by kind."""
+        return {kind: getattr(self, kind) for kind in ("corrupt", "refused", "failed")}

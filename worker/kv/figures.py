@@ -13,6 +13,7 @@ class KVFigures:
     blocks      in use, by tier; bytes: the same as KV, and on disk as whole files
     capacity    bytes, by tier
     evicted     blocks that left a tier for want of room, by tier, whether copied down or not
+    faults      of the disk tier since the start, by kind: see DiskCounters
     offloaded   device to host; written: to disk; promoted: back to the device; lost: left memory altogether
     """
 
@@ -20,6 +21,7 @@ class KVFigures:
     bytes: ByTier
     capacity: ByTier
     evicted: ByTier
+    faults: Mapping[str, int]
     offloaded: int
     written: int
     promoted: int

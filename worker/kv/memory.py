@@ -198,8 +198,7 @@ class KVMemory:
         path = self.reuse.path(tokens, spans, len(tokens) // self.block_size)
         self.leases.drop_blocks(tag, path)
         for node in path:
-            node.last_used = 0
-            self.tiers.offer(node)
+            self.tiers.give_up(node)
         self.tiers.poll()  # what the leases that have ended covered beyond the path has fallen back
         return len(path)
 
@@ -252,6 +251,7 @@ class KVMemory:
             bytes=ByTier(device * unit, host.bytes_used, disk.bytes_used),
             capacity=ByTier(self.pool.total * unit, host.total * unit, disk.capacity * disk.file_bytes),
             evicted=ByTier(moves.device_evicted, moves.host_evicted, disk.counters.evicted),
+            faults=disk.counters.faults(),
             offloaded=moves.offloaded,
             written=moves.written,
             promoted=moves.promoted,
@@ -260,7 +260,8 @@ class KVMemory:
         )
 
     def check(self) -> None:
-        """The books of tree, tiers and leases; RuntimeError when they do not balance. For tests, and when idle."""
+        """The books of tree, tiers and leases after a `poll`; RuntimeError when they do not balance. For tests, and
+        when idle."""
         self.tree.check()
         self.tiers.check()
         self.leases.check()

@@ -17,13 +17,14 @@ from worker.kv.tiers import Tiers
 from worker.wire import Cached
 
 _PRIOR_GBPS = {Tier.HOST: 4.0, Tier.DISK: 0.5}  # until a load has been measured
+_TRIAL = 4  # blocks that are loaded to measure a tier whose loads would not pay by what is known
 
 
 class Reuse:
     """Blocks on the device are there at once; those on host and disk come by the loader, and `poll` takes note of them.
 
     prefill_tps   tokens a second that the engine computes; 0 while unknown. A block is loaded back only when that is
-                  quicker than computing it
+                  quicker than computing it, but for a few that measure a rate of which nothing was heard for long
     """
 
     def __init__(self, tree: RadixTree, layout: Layout, tiers: Tiers) -> None:
@@ -47,15 +48,24 @@ class Reuse:
         return self._tree.match(edges_of(tokens, spans, self._block_size, blocks))
 
     def worth_using(self, path: list[Node]) -> list[Node]:
-        """The beginning of a known path that is quicker to have than to compute."""
-        host_pays = self.load_tps(Tier.HOST) > self.prefill_tps
-        disk_pays = self.load_tps(Tier.DISK) > self.prefill_tps
+        """The beginning of a known path that is quicker to have than to compute, or is to tell how quick it is."""
+        left = {tier: self._worth_loading(tier, len(path)) for tier in (Tier.HOST, Tier.DISK)}
         for index, node in enumerate(path):
-            on_host = node.host != NOWHERE and host_pays
-            on_disk = node.disk == OnDisk.PRESENT and disk_pays
-            if node.block == NOWHERE and not on_host and not on_disk:
+            if node.block != NOWHERE:
+                continue
+            tier = _below(node)
+            if tier is None or not left[tier]:
+                if tier is not None:
+                    self._loader.rates[tier].avoid()
                 return path[:index]
+            left[tier] -= 1
         return path
+
+    def _worth_loading(self, tier: Tier, most: int) -> int:
+        """How many of a path's blocks are worth loading from a tier."""
+        if self.load_tps(tier) > self.prefill_tps:
+            return most
+        return _TRIAL if self._loader.rates[tier].is_stale else 0
 
     def bring_in(self, holding: Holding, tokens: Tokens, path: list[Node]) -> None:
         """The slot begins with the blocks of this path, on whose end the sequence stands; see Holding.loading."""
@@ -91,7 +101,7 @@ class Reuse:
         self._loader.close()
 
     def _part(self, into: Block, node: Node) -> Part:
-        if node.host != NOWHERE:
+        if _below(node) == Tier.HOST:
             view = self._tiers.read_host(node)
             return Part(into, Tier.HOST, lambda: Here(view))
         record = record_of(node)
@@ -162,3 +172,10 @@ class Reuse:
             if not self._tiers.keep(path[index], slot, index):
                 return
             self._tiers.moves.promoted += 1
+
+
+def _below(node: Node) -> Tier | None:
+    """The faster tier below the device that has a node's KV; None while its only copy is still being written."""
+    if node.host != NOWHERE:
+        return Tier.HOST
+    return Tier.DISK if node.disk == OnDisk.PRESENT else None

@@ -1,24 +1,31 @@
 """The disk tier's books: which blocks are on disk, and which of them goes first."""
 
 import heapq
+from typing import Final, TypeAlias
+
+_NEVER: Final = 0
+_Candidate: TypeAlias = tuple[int, int, bytes]  # priority, last use, digest
 
 
 class Place:
-    """Where one block stands: the block before it, how many after it are here too, and when it was last used."""
+    """Where one block stands: the block before it, how many after it are here too, its effective priority, and when it
+    was last used."""
 
-    __slots__ = ("children", "parent", "used")
+    __slots__ = ("children", "parent", "priority", "used")
 
-    def __init__(self, parent: bytes | None, children: int, used: int) -> None:
+    def __init__(self, parent: bytes | None, children: int, priority: int) -> None:
         self.parent = parent
         self.children = children
-        self.used = used
+        self.priority = priority
+        self.used = _NEVER
 
 
 class Shelf:
-    """Blocks by digest; the first to go is the least recently used among those without children here.
+    """Blocks by digest; the first to go is that of the lowest priority among those without children here, and of equals
+    the least recently used.
 
-    By recency alone roots would go first, since a path is written and read from its root, and every block after a
-    root is lost with it.
+    Leaves first: a path is written and read from its root, so roots would go before what hangs from them, and every
+    block after a root is lost with it.
 
     A child may come before its parent: what leaves memory leaf first arrives here leaf first. Candidates wait in a heap
     with lazy deletion, so that all operations cost O(log n) amortised. No lock: its owner has one.
@@ -27,7 +34,7 @@ class Shelf:
     def __init__(self) -> None:
         self._places: dict[bytes, Place] = {}
         self._awaited: dict[bytes, int] = {}  # parents that are not here, with the number of their children that are
-        self._candidates: list[tuple[int, bytes]] = []
+        self._candidates: list[_Candidate] = []
         self._clock = 0
 
     def __len__(self) -> int:
@@ -40,11 +47,11 @@ class Shelf:
         """The block's place, which is another one each time that the block is added."""
         return self._places.get(digest)
 
-    def add(self, digest: bytes, parent: bytes | None) -> None:
+    def add(self, digest: bytes, parent: bytes | None, priority: int) -> None:
         """A new block, as the most recently used; RuntimeError when it is here already."""
         if digest in self._places:
             raise RuntimeError("shelf: a block was added twice")
-        self._places[digest] = Place(parent, self._awaited.pop(digest, 0), 0)
+        self._places[digest] = Place(parent, self._awaited.pop(digest, 0), priority)
         self._count(parent, 1)
         self.touch(digest)
 
@@ -52,6 +59,16 @@ class Shelf:
         """The block becomes the most recently used."""
         self._clock += 1
         self._places[digest].used = self._clock
+        self._offer(digest)
+
+    def rank(self, digest: bytes, priority: int) -> None:
+        """The block's priority is another one now."""
+        self._places[digest].priority = priority
+        self._offer(digest)
+
+    def give_up(self, digest: bytes) -> None:
+        """Nobody comes back to the block: it goes first of those of its priority."""
+        self._places[digest].used = _NEVER
         self._offer(digest)
 
     def remove(self, digest: bytes) -> None:
@@ -66,14 +83,14 @@ class Shelf:
 
         spare   a block that stays: the parent of the one that needs the room, which would be lost with it
         """
-        spared: list[tuple[int, bytes]] = []
+        spared: list[_Candidate] = []
         victim = None
         while self._candidates and victim is None:
             candidate = heapq.heappop(self._candidates)
-            if candidate[1] == spare:
+            if candidate[-1] == spare:
                 spared.append(candidate)
             elif self._current(candidate):
-                victim = candidate[1]
+                victim = candidate[-1]
                 self.remove(victim)
         for candidate in spared:
             heapq.heappush(self._candidates, candidate)
@@ -89,7 +106,7 @@ class Shelf:
         if counted != kept | self._awaited or kept.keys() & self._awaited.keys():
             raise RuntimeError("shelf: a child count is wrong")
         for digest, place in self._places.items():
-            if not place.children and (place.used, digest) not in self._candidates:
+            if not place.children and (place.priority, place.used, digest) not in self._candidates:
                 raise RuntimeError("shelf: a block without children is not offered for eviction")
 
     def _count(self, parent: bytes | None, change: int) -> None:
@@ -106,12 +123,12 @@ class Shelf:
         place = self._places[digest]
         if place.children:
             return
-        heapq.heappush(self._candidates, (place.used, digest))
+        heapq.heappush(self._candidates, (place.priority, place.used, digest))
         if len(self._candidates) > 2 * len(self._places) + 64:
             self._candidates = [candidate for candidate in self._candidates if self._current(candidate)]
             heapq.heapify(self._candidates)
 
-    def _current(self, candidate: tuple[int, bytes]) -> bool:
-        used, digest = candidate
+    def _current(self, candidate: _Candidate) -> bool:
+        *rank, digest = candidate
         place = self._places.get(digest)
-        return place is not None and place.used == used and not place.children
+        return place is not None and [place.priority, place.used] == rank and not place.children

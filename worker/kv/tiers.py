@@ -46,12 +46,16 @@ class Tiers:
         self._gate = gate
         layout.take = self.device_block
         self._spoil_freed = spoil_freed
-        self._candidates = Candidates(host, leases)
         self._archive = Archive(disk, events, self.moves, self._settle)
+        self._candidates = Candidates(host, self._archive, leases)
 
     def offer(self, node: Node) -> None:
         """The node may have become one that can go."""
         self._candidates.offer(node)
+
+    def give_up(self, node: Node) -> None:
+        """Its owner does not come back to the node: of its priority it is the first to go, in every tier."""
+        self._candidates.give_up(node)
 
     def device_block(self) -> int | None:
         """A block in state FILLING; something else is moved down for it if need be. None when nothing can go."""
@@ -103,12 +107,14 @@ class Tiers:
         self._archive.adopt(self._tree, records)
 
     def keep_all(self) -> int:
-        """Writes to disk what only memory has, parents first, before the process ends; returns how many blocks."""
+        """Writes to disk what only memory has and what passes the gate, parents first, before the process ends; returns
+        how many blocks."""
         count = 0
         for node in list(self._tree.walk()):
             parent = node.parent
             rooted = parent is self._tree.root or (parent is not None and parent.disk != OnDisk.ABSENT)
-            if node.resident and node.disk == OnDisk.ABSENT and rooted:
+            wanted = node.disk == OnDisk.ABSENT and self.leases.priority(node) >= self._gate
+            if node.resident and wanted and rooted:
                 count += self._to_disk(node) or (self._wait_for_disk() and self._to_disk(node))
         return count
 
@@ -178,8 +184,8 @@ class Tiers:
     def _to_disk(self, node: Node) -> bool:
         """Hands a copy to the disk tier; see Archive.take."""
         if node.host == NOWHERE:
-            return self._archive.take(node, self._layout.store.block(node.block))
-        taken = self._archive.take(node, self.read_host(node))
+            return self._archive.take(node, self._layout.store.block(node.block), self.leases.priority(node))
+        taken = self._archive.take(node, self.read_host(node), self.leases.priority(node))
         self.host.done(node.host)
         return taken
 

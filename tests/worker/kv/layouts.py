@@ -1,5 +1,6 @@
 """Both layouts for tests, with KV as it is computed or as codes, writing KV into a slot, and looking at it."""
 
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
@@ -49,6 +50,21 @@ class _Half(Layout):
 class HalfSlots(_Half, SlotLayout): ...
 
 
+class BrainPages(PagedLayout):
+    """In bfloat16."""
+
+    def __init__(self, shape: KVShape, **sizes: Any) -> None:
+        super().__init__(replace(shape, dtype=torch.bfloat16), **sizes)
+
+
+class TorchSlots(SlotLayout):
+    """As where there is no C compiler."""
+
+    @staticmethod
+    def computed_in_c(shape: KVShape, device: torch.device) -> bool:  # noqa: ARG004
+        return False
+
+
 class HalfTiles(_Half, TiledSlotLayout): ...
 
 
@@ -59,6 +75,8 @@ CODED: list[LayoutClass] = [Int8Slots, Int8Pages, Fp8Slots, Fp8Pages]
 def write(layout: Layout, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
     """Writes KV [layers, tokens, kv heads, head_dim] from position start on, as a forward pass does."""
     layers, count, *_ = keys.shape
+    if isinstance(layout, PagedLayout):
+        keys, values = keys.to(layout.shape.dtype), values.to(layout.shape.dtype)
     assert layout.prepare(slot, start, start + count)
     attention = layout.attention([Row(slot, start, count)], [None] * layers)
     for layer in range(layers):
@@ -80,4 +98,7 @@ def written(layout: Layout, slot: int, end: int) -> tuple[Tensor, Tensor]:
 
 def kept_of(layout: Layout, x: Tensor) -> Tensor:
     """Keys or values [.., head_dim] as a slot has them that they were written into."""
-    return x if layout.shape.codes is None else rounded(x, layout.shape.codes)
+    if layout.shape.codes is not None:
+        return rounded(x, layout.shape.codes)
+    limits = torch.finfo(layout.shape.dtype)
+    return x.clamp(limits.min, limits.max).to(layout.shape.dtype)

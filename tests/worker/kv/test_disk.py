@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worker.kv.blocks import BLOCK, GLOBEX, SHAPE, chain, kv, same_bits
-from tests.worker.kv.disks import CHAIN, CHILD, FILE_BYTES, MODEL, ROOT, load, opened, store
+from tests.worker.kv.disks import CHAIN, CHILD, FILE_BYTES, MODEL, ROOT, held_up, load, opened, store
 from worker.kv.disk import DiskTier
 
 
 @settings(max_examples=20)
-@given(st.sampled_from([torch.float32, torch.bfloat16]), st.integers(0, 2**31))
+@given(st.sampled_from([torch.float32, torch.bfloat16, torch.float16]), st.integers(0, 2**31))
 def test_a_block_comes_back_bit_for_bit(dtype: torch.dtype, seed: int) -> None:
     shape = replace(SHAPE, dtype=dtype)
     with TemporaryDirectory() as folder, opened(Path(folder), shape=shape) as (tier, _):
@@ -105,6 +105,40 @@ def test_what_is_stored_again_stays_longer(tmp_path: Path) -> None:
         assert tier.take_dropped() == [two.digest]
 
 
+def test_the_lowest_priority_makes_room_first_as_it_was_told_last(tmp_path: Path) -> None:
+    old, low, raised, new, last = (chain(1, first=first)[0] for first in (0, 20, 40, 60, 80))
+    with opened(tmp_path, files=3) as (tier, _):
+        for record, priority in ((old, 90), (low, 35), (raised, 20)):
+            assert tier.store(record, kv(0), priority).result()
+        tier.rank(raised.digest, 60)
+        tier.rank(new.digest, 1)  # which is not here
+        assert tier.store(new, kv(0), 35).result()
+        assert tier.take_dropped() == [low.digest]
+        assert [tier.priority(record.digest) for record in (old, low, raised, new)] == [90, None, 60, 35]
+        tier.rank(old.digest, 35)  # its lease is over: as old as it is, it goes before what came later
+        assert store(tier, last)
+        assert tier.take_dropped() == [old.digest]
+
+
+def test_a_priority_that_changes_while_a_block_is_written_is_that_of_its_file(tmp_path: Path) -> None:
+    with opened(tmp_path) as (tier, _):
+        with held_up(tier):
+            promise = tier.store(ROOT, kv(0), 90)
+            tier.rank(ROOT.digest, 10)
+        assert promise.result()
+        assert tier.priority(ROOT.digest) == 10
+
+
+def test_what_nobody_comes_back_to_goes_before_what_is_older(tmp_path: Path) -> None:
+    one, two, three = (chain(1, first=first)[0] for first in (0, 20, 40))
+    with opened(tmp_path, files=2) as (tier, _):
+        assert all(store(tier, record) for record in (one, two))
+        tier.give_up(two.digest)
+        tier.give_up(three.digest)  # which is not here
+        assert store(tier, three)
+        assert tier.take_dropped() == [two.digest]
+
+
 def test_closing_waits_for_what_is_written_and_keeps_it(tmp_path: Path) -> None:
     with opened(tmp_path) as (tier, _):
         promises = [tier.store(record, kv(0)) for record in CHAIN]
@@ -142,15 +176,15 @@ def test_a_tier_is_scanned_first_and_once(tmp_path: Path) -> None:
 def test_books_that_lie_are_found(tmp_path: Path) -> None:
     tier = DiskTier(tmp_path, SHAPE, BLOCK, FILE_BYTES, MODEL)
     tier.scan()
-    ticket = tier._admit(ROOT)
+    ticket = tier._admit(ROOT, 35)
     assert ticket is not None
     tier._staging.give_back(ticket.image)
     with pytest.raises(RuntimeError, match="no buffer"):
         tier.check()
-    tier._shelf.add(ROOT.digest, None)
+    tier._shelf.add(ROOT.digest, None, 35)
     with pytest.raises(RuntimeError, match="on its way"):
         tier.check()
-    tier._shelf.add(CHILD.digest, ROOT.digest)
+    tier._shelf.add(CHILD.digest, ROOT.digest, 35)
     with pytest.raises(RuntimeError, match="more files"):
         tier.check()
     tier.close()

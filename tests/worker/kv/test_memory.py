@@ -1,4 +1,4 @@
-"""KV memory with real, small tensors: each position's KV is told by the tokens that lead to it."""
+"""KV memory with real, small tensors: each position's KV is told by the tokens and namespaces that lead to it."""
 
 from array import array
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+import xxhash
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -13,13 +14,13 @@ from torch import Tensor
 
 from cacheplane.identity import BlockChain, Namespace, Span
 from cacheplane.wire import AllBlocksCleared, BlockRemoved, BlockStored
-from tests.worker.kv.layouts import LayoutClass, kept_of, write, written
+from tests.worker.kv.layouts import HalfSlots, LayoutClass, TorchSlots, kept_of, write, written
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.rig import ACME, GLOBEX
 from worker.kv import Holding, KVMemory, PagedLayout, SlotLayout
 from worker.kv.shape import KVShape
 
-SHAPE = KVShape(layers=1, kv_heads=1, head_dim=2, dtype=torch.float32)
+SHAPE = KVShape(layers=1, kv_heads=1, head_dim=8, dtype=torch.float32)  # for the kernels in C too
 BLOCK, CONTEXT = 4, 32
 PUBLIC = [Span(0, ACME)]
 
@@ -31,28 +32,32 @@ def memory_of(layout: LayoutClass, *, slots: int = 3, blocks: int = 6) -> KVMemo
     return KVMemory(tensors, spoil_freed=True)
 
 
-def mark(tokens: Sequence[int], position: int) -> float:
-    """Stands for the KV at a position: exact in float32, and another one for another prefix."""
-    return float(hash((0, *tokens[: position + 1])) % (1 << 24))
+def marks(holding: Holding, tokens: Sequence[int], start: int, end: int) -> tuple[Tensor, Tensor]:
+    """Stands for the KV of positions start .. end - 1: another one for another prefix, also for
+    the same tokens of another namespace, and exact in every dtype."""
+    found = [_mark(holding, tokens[: position + 1]) for position in range(start, end)]
+    rows = torch.tensor(found, dtype=torch.float32).view(-1, SHAPE.head_dim)
+    keys = rows[None, :, None].expand(SHAPE.layers, -1, SHAPE.kv_heads, -1)
+    return keys, 1 - keys
 
 
-def marks(tokens: Sequence[int], start: int, end: int) -> tuple[Tensor, Tensor]:
-    """The KV of positions start .. end - 1."""
-    found = torch.tensor([mark(tokens, position) for position in range(start, end)])[None, :, None, None]
-    keys = found.expand(SHAPE.layers, end - start, SHAPE.kv_heads, SHAPE.head_dim)
-    return keys, keys + 1
+def _mark(holding: Holding, tokens: Sequence[int]) -> list[int]:
+    seen = [(start, one.key) for start, one in holding.namespaces.items() if start < len(tokens)]
+    digest = xxhash.xxh3_128_digest(repr((list(tokens), seen)).encode())
+    return list(digest[: SHAPE.head_dim])
 
 
 def compute(memory: KVMemory, holding: Holding, tokens: Sequence[int], start: int, end: int) -> None:
     """Writes the KV of positions start .. end - 1 into the slot."""
     if end > start:
-        write(memory.layout, holding.slot, start, *marks(tokens, start, end))
+        write(memory.layout, holding.slot, start, *marks(holding, tokens, start, end))
 
 
 def check_slot(memory: KVMemory, holding: Holding, tokens: Sequence[int], end: int) -> None:
-    """The first `end` positions of the slot hold the KV of these tokens."""
-    for found, expected in zip(written(memory.layout, holding.slot, end), marks(tokens, 0, end), strict=True):
-        assert torch.equal(found, kept_of(memory.layout, expected))
+    """The first `end` positions of the slot hold the KV of these tokens, in the namespaces of the sequence."""
+    expected = marks(holding, tokens, 0, end)
+    for found, part in zip(written(memory.layout, holding.slot, end), expected, strict=True):
+        assert torch.equal(found, kept_of(memory.layout, part))
 
 
 def live(memory: KVMemory, tokens: Sequence[int], spans: Sequence[Span] = PUBLIC) -> int:
@@ -74,6 +79,7 @@ class Running:
     spans: list[Span]
     holding: Holding
     computed: int
+    store: bool = True
 
 
 class Sequences(RuleBasedStateMachine):
@@ -103,9 +109,25 @@ class Sequences(RuleBasedStateMachine):
         one.tokens += [1] * (end - len(one.tokens))
         compute(self.memory, one.holding, [*one.tokens[:end], *[9] * (beyond - end)], one.computed, beyond)
         one.computed = end
+        before = one.holding.stored, len(self.memory.tree)
         self.memory.extend(one.holding, array("I", one.tokens), end)
+        assert one.store or (one.holding.stored, len(self.memory.tree)) == before
         for other in self.running:
             check_slot(self.memory, other.holding, other.tokens, other.computed)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), tail=st.lists(st.integers(0, 1), max_size=3))
+    def fork(self, data: st.DataObject, tail: list[int]) -> None:
+        """Another sequence begins as one that runs, and goes its own way."""
+        one = data.draw(st.sampled_from(list(self.running)))
+        count = data.draw(st.integers(0, one.computed))
+        holding = self.memory.fork(one.holding, count)
+        if holding is None:
+            assert len(self.running) == self.memory.slots.total or issubclass(self.layout, PagedLayout)
+            return
+        tokens = one.tokens[:count] + tail
+        check_slot(self.memory, holding, tokens, count)
+        self.running.append(Running(tokens, one.spans, holding, count, one.store))
 
 
 class IndexIsCache(Sequences):
@@ -132,21 +154,7 @@ class IndexIsCache(Sequences):
         assert holding.reused - holding.cached.partial == holding.cached.device
         assert holding.reused < len(tokens)
         check_slot(self.memory, holding, tokens, holding.reused)
-        self.running.append(Running(tokens, spans, holding, holding.reused))
-
-    @precondition(lambda self: self.running)
-    @rule(data=st.data(), tail=st.lists(st.integers(0, 1), max_size=3))
-    def fork(self, data: st.DataObject, tail: list[int]) -> None:
-        """Another sequence begins as one that runs, and goes its own way."""
-        one = data.draw(st.sampled_from(list(self.running)))
-        count = data.draw(st.integers(0, one.computed))
-        holding = self.memory.fork(one.holding, count)
-        if holding is None:
-            assert len(self.running) == self.memory.slots.total or issubclass(self.layout, PagedLayout)
-            return
-        tokens = one.tokens[:count] + tail
-        check_slot(self.memory, holding, tokens, count)
-        self.running.append(Running(tokens, one.spans, holding, count))
+        self.running.append(Running(tokens, spans, holding, holding.reused, store))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -183,13 +191,22 @@ class OverSlots(IndexIsCache):
     layout = SlotLayout
 
 
+class OverTorchSlots(IndexIsCache):
+    layout = TorchSlots
+
+
+class OverHalfSlots(IndexIsCache):
+    layout = HalfSlots
+
+
 class OverPages(IndexIsCache):
     layout = PagedLayout
 
 
-for machine in (OverSlots, OverPages):
-    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-TestOverSlots, TestOverPages = OverSlots.TestCase, OverPages.TestCase
+for machine, examples in ((OverSlots, 40), (OverTorchSlots, 10), (OverHalfSlots, 40), (OverPages, 40)):
+    machine.TestCase.settings = settings(max_examples=examples, stateful_step_count=40, deadline=None)
+TestOverSlots, TestOverTorchSlots = OverSlots.TestCase, OverTorchSlots.TestCase
+TestOverHalfSlots, TestOverPages = OverHalfSlots.TestCase, OverPages.TestCase
 
 
 def test_a_prefix_is_reused_but_the_last_token_is_always_computed(layout: LayoutClass) -> None:

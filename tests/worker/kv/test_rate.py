@@ -28,3 +28,16 @@ def test_a_copy_that_took_no_time_divides_nothing() -> None:
     rate = CopyRate()
     rate.observe(1, 0.0)
     assert rate.gbps == 0.0
+
+
+def test_a_rate_that_copies_are_not_made_for_is_measured_anew_after_a_while() -> None:
+    rate = CopyRate()
+    assert rate.is_stale
+    rate.observe(10**9, 1000.0)
+    for _ in range(64):
+        assert not rate.is_stale
+        rate.avoid()
+    assert rate.is_stale
+    rate.observe(10**9, 0.5)
+    assert rate.gbps == pytest.approx(2.0)
+    assert not rate.is_stale

@@ -40,6 +40,36 @@ def test_the_next_turn_supersedes_the_last_and_release_ends_it(layout: LayoutCla
     memory.shut()
 
 
+def test_leases_order_what_leaves_the_disk_too(layout: LayoutClass, tmp_path: Path) -> None:
+    """Also one that is taken when its block is on disk, and one that is over before there is no room."""
+    clock = Clock()
+    memory = tiered(tmp_path, layout=layout, blocks=2, host=0, disk=6, clock=clock)
+    leased, over, retained = [1] * 5, [2] * 5, [3] * 5
+    live(memory, leased, retention=Retention([RetentionRange(90, 600_000)], "long"))
+    for tokens in (over, retained, [4] * 9, [5] * 9):
+        live(memory, tokens)
+    for tag, tokens, ttl in (("globex", over, 5_000), ("initech", retained, 600_000)):
+        assert memory.retain(tag, Retention([RetentionRange(80, ttl)]), array("I", tokens), PUBLIC) == 1
+    clock.now += 6
+    for other in range(6, 12):
+        live(memory, [other] * 9)
+    assert len(list(tmp_path.iterdir())) == 6
+    assert [live(memory, tokens)[2] for tokens in (leased, over, retained)] == [4, 0, 4]
+    memory.shut()
+
+
+def test_what_is_released_leaves_the_disk_first(layout: LayoutClass, tmp_path: Path) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=2, host=0, disk=3)
+    for one in range(1, 5):
+        live(memory, [one] * 5)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert memory.release("acme", "", array("I", [2] * 5), PUBLIC) == 1
+    live(memory, [5] * 9)
+    live(memory, [6] * 9)
+    assert live(memory, [2] * 5) == (0, 0, 0)
+    memory.shut()
+
+
 def test_a_pool_full_of_leases_still_admits_new_work(layout: LayoutClass, tmp_path: Path) -> None:
     memory = tiered(tmp_path, layout=layout, blocks=2, host=0, disk=0)
     live(memory, [1] * 9, retention=Retention([RetentionRange(100, 600_000)]))

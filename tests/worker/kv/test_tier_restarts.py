@@ -7,16 +7,36 @@ from pathlib import Path
 import pytest
 
 from cacheplane.identity import BlockChain, Span
-from tests.worker.kv.layouts import LAYOUTS, Fp8Pages, Fp8Slots, Int8Pages, Int8Slots, LayoutClass
+from tests.worker.kv.layouts import (
+    LAYOUTS,
+    BrainPages,
+    Fp8Pages,
+    Fp8Slots,
+    HalfSlots,
+    HalfTiles,
+    Int8Pages,
+    Int8Slots,
+    LayoutClass,
+    TorchSlots,
+)
 from tests.worker.kv.test_memory import BLOCK, PUBLIC
 from tests.worker.kv.tiered import damage, live, loaded, quiet, tiered
 from tests.worker.rig import ACME, GLOBEX
-from worker.kv import SlotLayout
+from worker.wire import Retention, RetentionRange
+
+ALIKE: list[list[LayoutClass]] = [
+    [*LAYOUTS, TorchSlots],
+    [HalfSlots, HalfTiles],
+    [Int8Slots, Int8Pages],
+    [Fp8Slots, Fp8Pages],
+    [BrainPages],
+]
+STRANGERS = permutations([kind[0] for kind in ALIKE], 2)
 
 
 @pytest.mark.parametrize(
     ("yesterday", "today"),
-    [pair for kind in (LAYOUTS, [Int8Slots, Int8Pages], [Fp8Slots, Fp8Pages]) for pair in product(kind, kind)],
+    [pair for kind in ALIKE for pair in product(kind, kind)],
 )
 def test_a_restarted_worker_serves_yesterdays_prefixes_from_disk_whatever_its_layout_was(
     yesterday: LayoutClass, today: LayoutClass, tmp_path: Path
@@ -31,14 +51,25 @@ def test_a_restarted_worker_serves_yesterdays_prefixes_from_disk_whatever_its_la
     memory.shut()
 
 
-@pytest.mark.parametrize(("yesterday", "today"), list(permutations([SlotLayout, Int8Slots, Fp8Slots], 2)))
+@pytest.mark.parametrize(("yesterday", "today"), list(STRANGERS))
 def test_blocks_of_another_kind_of_kv_are_no_answer(yesterday: LayoutClass, today: LayoutClass, tmp_path: Path) -> None:
+    """Not even where a file has the same size, as halves of two sorts have: these files are gone."""
     memory = tiered(tmp_path, layout=yesterday, blocks=4, host=4, disk=20)
     live(memory, [1] * 17)
-    memory.shut()
+    assert memory.shut() == 4
     memory = tiered(tmp_path, layout=today, blocks=4, host=4, disk=20)
+    assert list(tmp_path.iterdir()) == []
     assert live(memory, [1] * 17) == (0, 0, 0)
     memory.shut()
+
+
+def test_what_is_not_worth_offloading_is_not_kept_over_a_restart_either(layout: LayoutClass, tmp_path: Path) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=6, host=4, disk=20)
+    live(memory, [1] * 9, retention=Retention([RetentionRange(90, 600_000)]))
+    live(memory, [2] * 9, retention=Retention([RetentionRange(5, 600_000)]))
+    assert memory.shut() == 2
+    kept = BlockChain.of([1] * 8, ACME, BLOCK).hashes
+    assert {path.stem for path in tmp_path.iterdir()} == {digest.hex() for digest in kept}
 
 
 @pytest.mark.parametrize("kind", ["corrupt", "remove", "truncate"])

@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from cacheplane.identity import BlockChain, Namespace, Span
 from cacheplane.wire import BlockStored, Event, Tier
 from tests.worker.kv.late import LateCopier
-from tests.worker.kv.layouts import LayoutClass
+from tests.worker.kv.layouts import HalfSlots, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.kv.test_memory import BLOCK, Running, Sequences, check_slot
 from tests.worker.kv.tiered import Clock, damage, live, loaded, quiet, tiered
@@ -56,7 +56,7 @@ class EveryTier(Sequences):
         # A hash commits to namespace and tokens, so nothing is reused that was not stored under this very identity.
         self.heard()
         assert set(BlockChain.of(tokens[: holding.reused], spans, BLOCK).hashes) <= self.stored
-        self.running.append(Running(tokens, spans, holding, holding.reused))
+        self.running.append(Running(tokens, spans, holding, holding.reused, store))
 
     @precondition(lambda self: self.running)
     @rule(
@@ -149,13 +149,17 @@ class OverSlots(EveryTier):
     layout = SlotLayout
 
 
+class OverHalfSlots(EveryTier):
+    layout = HalfSlots
+
+
 class OverPages(EveryTier):
     layout, blocks = PagedLayout, 5
 
 
-for machine in (OverSlots, OverPages):
-    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-TestOverSlots, TestOverPages = OverSlots.TestCase, OverPages.TestCase
+for machine, examples in ((OverSlots, 20), (OverHalfSlots, 30), (OverPages, 40)):
+    machine.TestCase.settings = settings(max_examples=examples, stateful_step_count=40, deadline=None)
+TestOverSlots, TestOverHalfSlots, TestOverPages = OverSlots.TestCase, OverHalfSlots.TestCase, OverPages.TestCase
 
 
 def test_what_leaves_the_device_comes_back_from_host_and_then_from_disk(layout: LayoutClass, tmp_path: Path) -> None:
