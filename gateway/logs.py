@@ -5,6 +5,7 @@ salt, or the message of an unforeseen exception (which may quote any of those).
 """
 
 import logging
+import re
 import sys
 import traceback
 from typing import TextIO
@@ -20,6 +21,10 @@ _SHARED: list[Processor] = [
 ]
 
 
+_EXTRAS = ("request_id", "rows", "retry_s", "error")  # that our own rooms add to a line of the standard library
+_QUOTES = re.compile(r"[\n<(]")
+
+
 def configure(level: str = "info", stream: TextIO | None = None) -> None:
     """Send our own lines, and those of libraries, to `stream` (standard error) as JSON. Call once per process."""
     threshold = LEVELS.get(level.lower(), logging.INFO)
@@ -33,8 +38,13 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
     handler = logging.StreamHandler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_SHARED,
-            processors=[_only_the_class, structlog.stdlib.ProcessorFormatter.remove_processors_meta, _to_json()],
+            foreign_pre_chain=[*_SHARED, structlog.stdlib.ExtraAdder(allow=_EXTRAS)],
+            processors=[
+                _unquoted,
+                _only_the_class,
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _to_json(),
+            ],
         )
     )
     root = logging.getLogger()
@@ -59,6 +69,12 @@ def where(error: BaseException) -> str:
 
 def _to_json() -> Processor:
     return structlog.processors.JSONRenderer()
+
+
+def _unquoted(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """A line up to where it begins to quote: asyncio's show tasks and callbacks with their arguments."""
+    event["event"] = _QUOTES.split(event["event"])[0].strip()
+    return event
 
 
 def _only_the_class(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -1,12 +1,10 @@
 """python -m worker: loads the model, starts the engine and the publisher, and serves until it is told to stop."""
 
 import asyncio
-import logging
 import secrets
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 
 import structlog
@@ -15,6 +13,7 @@ import uvicorn
 import uvloop
 
 from kernels import Storage, compute_dtype, storage_of
+from worker import logs
 from worker.config import ConfigError, WorkerConfig, parse
 from worker.device import device_of
 from worker.draft_model import DraftModel
@@ -36,7 +35,7 @@ def main(arguments: list[str]) -> int:
     """Exit code: 0 stopped, 1 the engine crashed, 2 it could not start (one sentence on stderr says why)."""
     try:
         config = parse(arguments)
-        _configure_logs(config)
+        logs.configure(config.log_level)
         return uvloop.run(_serve(config))
     except (ConfigError, ModelError, OSError) as error:
         print(f"worker: {error}", file=sys.stderr)  # noqa: T201
@@ -82,9 +81,7 @@ class WorkerProcess:
                 self._log.info("stopped", kept_blocks=kept)
 
     def _on_crash(self, error: BaseException) -> None:
-        # Only the type and the places: a message or a local variable could carry what a request said.
-        places = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
-        self._log.error("engine crashed", error=type(error).__name__, at=places)
+        self._log.error("engine crashed", error=type(error).__name__, at=logs.places(error))
         self.crashed = error
         self._loop.call_soon_threadsafe(self._leave)
 
@@ -218,19 +215,6 @@ def _uvicorn_config(app: WorkerApp, config: WorkerConfig) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=5,
-    )
-
-
-def _configure_logs(config: WorkerConfig) -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(config.log_level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 
 

@@ -52,6 +52,12 @@ class ConfigError(ValueError):
 def parse(arguments: list[str]) -> WorkerConfig:
     """From command line arguments. ConfigError for values that make no sense; argparse exits for unknown flags."""
     flags = _parser().parse_args(arguments)
+    _expect_sense(flags)
+    given = vars(flags)
+    return WorkerConfig(token=_token(given.pop("token_file")), **given)
+
+
+def _expect_sense(flags: argparse.Namespace) -> None:
     if flags.block_size < 1 or flags.block_size & (flags.block_size - 1):
         raise ConfigError("--block-size must be a power of two")
     if flags.chunk_tokens < 2 * flags.slots:
@@ -68,38 +74,6 @@ def parse(arguments: list[str]) -> WorkerConfig:
         raise ConfigError("--draft-model needs --speculation auto: a guess of a model is made only where it pays")
     if not 0 <= flags.offload_priority <= 100:
         raise ConfigError("--offload-priority must be from 0 to 100")
-    return WorkerConfig(
-        host=flags.host,
-        port=flags.port,
-        token=_token(flags.token_file),
-        model=flags.model,
-        name=flags.name,
-        worker_id=flags.worker_id,
-        threads=flags.threads,
-        device=flags.device,
-        dtype=flags.dtype,
-        weights=flags.weights,
-        context_length=flags.context_length,
-        block_size=flags.block_size,
-        blocks=flags.blocks,
-        kv_layout=flags.kv_layout,
-        kv_dtype=flags.kv_dtype,
-        slots=flags.slots,
-        chunk_tokens=flags.chunk_tokens,
-        host_mib=flags.host_mib,
-        disk_mib=flags.disk_mib,
-        disk_folder=flags.disk_folder,
-        offload_priority=flags.offload_priority,
-        lease_blocks=flags.lease_blocks,
-        lease_host_blocks=flags.lease_host_blocks,
-        lease_disk_blocks=flags.lease_disk_blocks,
-        max_waiting=flags.max_waiting,
-        speculation=flags.speculation,
-        draft_tokens=flags.draft_tokens,
-        draft_model=flags.draft_model,
-        deterministic=flags.deterministic,
-        log_level=flags.log_level,
-    )
 
 
 def _token(path: Path) -> str:
@@ -114,68 +88,90 @@ def _token(path: Path) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m worker", description="Runs one model and serves it to a gateway.")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--token-file", type=Path, required=True, help="file with the token that callers must send")
-    parser.add_argument("--model", type=Path, required=True, help="a GGUF file, or a Hugging Face folder")
-    parser.add_argument("--name", default="smollm2", help="the model's name at the gateway")
-    parser.add_argument("--worker-id", default="w0")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument(
+    _serving(parser)
+    _computing(parser)
+    _keeping(parser)
+    _drafting(parser)
+    return parser
+
+
+def _serving(parser: argparse.ArgumentParser) -> None:
+    flags = parser.add_argument_group("serving", "where it is found, and by whom")
+    flags.add_argument("--host", default="127.0.0.1")
+    flags.add_argument("--port", type=int, required=True)
+    flags.add_argument("--token-file", type=Path, required=True, help="file with the token that callers must send")
+    flags.add_argument("--name", default="smollm2", help="the model's name at the gateway")
+    flags.add_argument("--worker-id", default="w0")
+    flags.add_argument("--max-waiting", type=int, default=256, help="sequences that may wait for a slot")
+    flags.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+
+
+def _computing(parser: argparse.ArgumentParser) -> None:
+    flags = parser.add_argument_group("computing", "the model, and what it is computed with")
+    flags.add_argument("--model", type=Path, required=True, help="a GGUF file, or a Hugging Face folder")
+    flags.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    flags.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
         default="auto",
         help="where it computes; auto is CUDA where there is one",
     )
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
-    parser.add_argument(
+    flags.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
+    flags.add_argument(
         "--weights",
         choices=("auto", *STORAGES),
         default="auto",
-        help="what matrices are kept as; auto: docs/benchmarks.md",
+        help="what matrices are kept as; auto: docs/operating.md",
     )
-    parser.add_argument("--context-length", type=int, default=8192, help="tokens; the model's own limit caps it")
-    parser.add_argument("--block-size", type=int, default=16)
-    parser.add_argument(
+    flags.add_argument("--context-length", type=int, default=8192, help="tokens; the model's own limit caps it")
+    flags.add_argument("--slots", type=int, default=8, help="sequences that run at once")
+    flags.add_argument("--chunk-tokens", type=int, default=128, help="tokens computed in one step")
+    flags.add_argument(
+        "--deterministic", action="store_true", help="the same bits alone and in any batch, by slower products"
+    )
+
+
+def _keeping(parser: argparse.ArgumentParser) -> None:
+    flags = parser.add_argument_group("keeping", "KV, and for how long it is kept")
+    flags.add_argument("--block-size", type=int, default=16)
+    flags.add_argument(
         "--blocks", type=int, default=2048, help="KV blocks: kept for reuse, and with --kv-layout paged also in use"
     )
-    parser.add_argument(
+    flags.add_argument(
         "--kv-layout",
         choices=("auto", "slots", "paged"),
         default="auto",
         help="where running sequences have their KV: slots of their own, or the blocks; auto is slots on a CPU",
     )
-    parser.add_argument(
+    flags.add_argument(
         "--kv-dtype",
         choices=KINDS,
         default="auto",
         help="what KV is kept as: int8 and fp8 are codes with a scale for each token and head; auto: docs/operating.md",
     )
-    parser.add_argument("--slots", type=int, default=8, help="sequences that run at once")
-    parser.add_argument("--chunk-tokens", type=int, default=128, help="tokens computed in one step")
-    parser.add_argument("--host-mib", type=int, default=512, help="host memory for KV that left the device; 0 for none")
-    parser.add_argument("--disk-mib", type=int, default=0, help="disk for KV that left the host; 0 for none")
-    parser.add_argument("--disk-folder", type=Path, default=Path("kv"), help="where the disk tier keeps its files")
-    parser.add_argument(
+    flags.add_argument("--host-mib", type=int, default=512, help="host memory for KV that left the device; 0 for none")
+    flags.add_argument("--disk-mib", type=int, default=0, help="disk for KV that left the host; 0 for none")
+    flags.add_argument("--disk-folder", type=Path, default=Path("kv"), help="where the disk tier keeps its files")
+    flags.add_argument(
         "--offload-priority", type=int, default=20, help="least priority that is copied to host or disk, 0 to 100"
     )
     for flag, tier in (("--lease-blocks", "device"), ("--lease-host-blocks", "host"), ("--lease-disk-blocks", "disk")):
-        parser.add_argument(flag, type=int, help=f"blocks that one tag may have under lease on {tier}; half by default")
-    parser.add_argument("--max-waiting", type=int, default=256, help="sequences that may wait for a slot")
-    parser.add_argument(
+        flags.add_argument(flag, type=int, help=f"blocks that one tag may have under lease on {tier}; half by default")
+
+
+def _drafting(parser: argparse.ArgumentParser) -> None:
+    flags = parser.add_argument_group(
+        "drafting", "tokens that are computed before it is known whether they are the next"
+    )
+    flags.add_argument(
         "--speculation",
         choices=("auto", "ngram", "off"),
         default="auto",
         help="draft tokens by looking up in prompt and reply what came next before: as far as it pays, always, never",
     )
-    parser.add_argument("--draft-tokens", type=int, default=16, help="the most that one reply has in one step")
-    parser.add_argument(
+    flags.add_argument("--draft-tokens", type=int, default=16, help="the most that one reply has in one step")
+    flags.add_argument(
         "--draft-model",
         type=Path,
         help="a smaller model with the same tokens, GGUF file or folder, that drafts where looking up finds nothing",
     )
-    parser.add_argument(
-        "--deterministic", action="store_true", help="the same bits alone and in any batch, by slower products"
-    )
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
-    return parser

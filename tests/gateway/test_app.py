@@ -1,8 +1,10 @@
 """The surface of the process: paths, methods, bounds, envelopes."""
 
 import asyncio
+import gc
 import io
 import json
+import logging
 from typing import Any
 
 import aiohttp
@@ -209,8 +211,6 @@ async def test_requests_are_logged_once_each_without_prompt_text_or_keys(log_lin
 
 
 def test_a_library_line_is_json_and_loses_the_text_of_its_exception() -> None:
-    import logging
-
     stream = io.StringIO()
     logs.configure("info", stream)
     try:
@@ -220,3 +220,22 @@ def test_a_library_line_is_json_and_loses_the_text_of_its_exception() -> None:
     line = json.loads(stream.getvalue())
     assert (line["event"], line["error"], line["level"]) == ("it broke", "ValueError", "error")
     assert "private" not in stream.getvalue()
+
+
+async def test_a_task_that_nobody_awaited_is_a_line_without_its_exceptions_text(log_lines: io.StringIO) -> None:
+    async def fail() -> None:
+        raise ValueError("private")
+
+    task = asyncio.create_task(fail())
+    await asyncio.sleep(0)
+    del task
+    gc.collect()
+    (line,) = map(json.loads, log_lines.getvalue().splitlines())
+    assert (line["event"], line["error"]) == ("Task exception was never retrieved", "ValueError")
+    assert "private" not in log_lines.getvalue()
+
+
+def test_what_the_ledger_adds_to_its_lines_is_kept(log_lines: io.StringIO) -> None:
+    logging.getLogger("saltway.tenants.ledger").warning("waits", extra={"rows": 3, "retry_s": 0.5})
+    line = json.loads(log_lines.getvalue())
+    assert (line["event"], line["rows"], line["retry_s"]) == ("waits", 3, 0.5)
