@@ -29,14 +29,14 @@ static inline long tile_of(long rows, long first) {
 
 /* Words of eight inputs, to places `apart` from each other. */
 static inline void put(i8 numbers, long bits, int32_t *words, long apart) {
-    if (bits == 8) {
-        i8 placed = (numbers & 255) << (i8){0, 8, 16, 24, 0, 8, 16, 24};
-        placed |= __builtin_shuffle(placed, (i8){1, 0, 3, 2, 5, 4, 7, 6});
-        placed |= __builtin_shuffle(placed, (i8){2, 3, 0, 1, 6, 7, 4, 5});
+    v32 bytes = (v32)numbers;
+    if (bits == 8) { /* the lowest byte of each */
+        const v32 order = {0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 20, 24, 28};
+        i8 placed = (i8)__builtin_shuffle(bytes, order);
         words[0] = placed[0], words[apart] = placed[4];
-    } else {
-        i8 placed = (numbers & 65535) << (i8){0, 0, 16, 16, 0, 0, 16, 16};
-        placed |= __builtin_shuffle(placed, (i8){2, 3, 0, 1, 6, 7, 4, 5});
+    } else { /* the two lowest, of the first and the third input, then of the second and the fourth */
+        const v32 order = {0, 1, 8, 9, 4, 5, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0, 16, 17, 24, 25, 20, 21, 28, 29};
+        i8 placed = (i8)__builtin_shuffle(bytes, order);
         words[0] = placed[0], words[apart] = placed[1], words[2 * apart] = placed[4], words[3 * apart] = placed[5];
     }
 }
@@ -45,15 +45,11 @@ static inline void put(i8 numbers, long bits, int32_t *words, long apart) {
  */
 static inline float largest_of(const float *x, long count) {
     i8 most = {0};
-    for (long k = 0; k < count; k += 8) {
-        i8 size = (i8)load(x + k) & 0x7fffffff, larger = size > most;
-        most = (larger & size) | (~larger & most);
-    }
-    int32_t found = 0;
-    float largest;
-    for (int l = 0; l < 8; l++) found = most[l] > found ? most[l] : found;
-    memcpy(&largest, &found, sizeof largest);
-    return largest;
+    for (long k = 0; k < count; k += 8) most = greater((i8)load(x + k) & 0x7fffffff, most);
+    most = greater(most, __builtin_shuffle(most, HALVES_SWAPPED));
+    most = greater(most, __builtin_shuffle(most, PAIRS_SWAPPED));
+    most = greater(most, __builtin_shuffle(most, LANES_SWAPPED));
+    return ((f8)most)[0];
 }
 
 /* One row of x [rows, groups * size]. A group of no size to speak of is zeros. One in which a number is infinite or

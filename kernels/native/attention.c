@@ -24,9 +24,9 @@ void saltway_weigh(float *scores, span of, float scale, running *so_far, float *
         store(scores + p, weights);
         total += weights;
     }
-    float fade = so_far->weight > 0 ? expf(before - largest) : 0;
+    float fade = so_far->weight > 0 ? before == largest ? 1 : expf(before - largest) : 0;
     *so_far = (running){largest, so_far->weight * fade + sum(total)};
-    for (long d = 0; d < dim; d += 8) store(sums + d, load(sums + d) * fade);
+    for (long d = 0; fade != 1 && d < dim; d += 8) store(sums + d, load(sums + d) * fade);
 }
 
 void saltway_attend(const task *of, int threads) {

@@ -43,10 +43,24 @@ static inline v32 load_bytes(const uint8_t *at) {
     return bytes;
 }
 
-static inline long sum_up(i8 v) {
-    long total = 0;
-    for (int l = 0; l < 8; l++) total += v[l];
-    return total;
+/* The lanes in another order, so that after these three each has met all. */
+#define HALVES_SWAPPED ((i8){4, 5, 6, 7, 0, 1, 2, 3})
+#define PAIRS_SWAPPED ((i8){2, 3, 0, 1, 6, 7, 4, 5})
+#define LANES_SWAPPED ((i8){1, 0, 3, 2, 5, 4, 7, 6})
+
+static inline int32_t sum_up(i8 v) {
+    v += __builtin_shuffle(v, HALVES_SWAPPED);
+    v += __builtin_shuffle(v, PAIRS_SWAPPED);
+    return v[0] + v[1];
+}
+
+static inline i8 greater(i8 one, i8 other) {
+#ifdef __AVX2__
+    return (i8)_mm256_max_epi32((__m256i)one, (__m256i)other);
+#else
+    i8 which = one > other;
+    return (which & one) | (~which & other);
+#endif
 }
 
 /* Sums of two products each, of numbers of 16 bits. */
@@ -98,12 +112,19 @@ static inline f8 floats(i8 codes) { return __builtin_convertvector(codes, f8); }
 
 static inline f8 chosen(i8 which, f8 one, f8 other) { return (f8)((which & (i8)one) | (~which & (i8)other)); }
 
-static inline f8 larger(f8 one, f8 other) { return chosen(one > other, one, other); }
+/* The other where either is not-a-number. */
+static inline f8 larger(f8 one, f8 other) {
+#ifdef __AVX2__
+    return _mm256_max_ps(one, other);
+#else
+    return chosen(one > other, one, other);
+#endif
+}
 
 static inline float highest(f8 v) {
-    float most = v[0];
-    for (int i = 1; i < 8; i++) most = most > v[i] ? most : v[i];
-    return most;
+    v = larger(v, (f8)__builtin_shuffle((i8)v, HALVES_SWAPPED));
+    v = larger(v, (f8)__builtin_shuffle((i8)v, PAIRS_SWAPPED));
+    return larger(v, (f8)__builtin_shuffle((i8)v, LANES_SWAPPED))[0];
 }
 
 /* Eight numbers of IEEE float16, widened. */
@@ -142,8 +163,7 @@ static inline void store_halves(uint16_t *at, f8 value) {
 /* e to the x, x <= 0, within 2 units of the last place; below -87 it is e to the -87, which adds nothing to a sum that
    has a term of 1. Method: Cephes' expf, that is 2^n times a polynomial of the rest. */
 static inline f8 exponential(f8 x) {
-    i8 low = x < all(-87.0f);
-    x = (f8)((low & (i8)all(-87.0f)) | (~low & (i8)x));
+    x = larger(all(-87.0f), x);
     f8 shifted = x * 1.44269504088896341f + 12582912.0f; /* 1.5 * 2^23: rounds to a whole number */
     f8 n = shifted - 12582912.0f;
     x = x - n * 0.693359375f;

@@ -12,7 +12,7 @@ from kernels.native.compiler import load
 from kernels.native.panels import PANEL, Panels
 
 SLOT_TILE: Final = 128  # positions; TILE of slots.h
-_TOGETHER: Final = 96  # ROWS of slots.h
+_TOGETHER: Final = 192  # ROWS of slots.h
 LANES: Final = 8  # what dimensions of rows and heads must be a multiple of; halves of heads too, to be rotated
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float

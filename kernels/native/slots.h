@@ -14,7 +14,7 @@
 
 enum {
     TILE = 128, /* positions whose scores are held at a time */
-    ROWS = 96,  /* queries of one head of keys that are computed together: a piece has so many at most, or one token */
+    ROWS = 192,  /* queries of one head of keys that are computed together: a piece has so many at most, or one token */
 };
 
 /* The positions of a tile that a query sees: lo .. hi - 1, counted from the tile's first. */
