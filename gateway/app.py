@@ -65,13 +65,7 @@ class Gateway:
         attribution = Attribution(secret, fleet, index, departures)
         placement = Placement(fleet, index, time.monotonic, settings.placement)
         self.cluster = Cluster(
-            self.sessions,
-            settings.worker_urls,
-            fleet,
-            index,
-            departures,
-            placement,
-            heartbeat_seconds,
+            self.sessions, settings.worker_urls, fleet, index, departures, placement, heartbeat_seconds
         )
         self.live = LiveRequests()
         self.metrics = Metrics(
@@ -86,17 +80,10 @@ class Gateway:
         self.gate = Gate(KeyStore(self.database))
         self.sessions_api = Sessions(self.gate, leased, self.cluster.clients, self.metrics.ended, secret)
         self.policies = PolicyStore(self.database)
+        salts, completion_tokens = SaltStore(self.database), settings.limits.completion_tokens
         self.chat = ChatFlow(
             self.gate,
-            Preparation(
-                self.cluster,
-                SaltStore(self.database),
-                self.policies,
-                attribution,
-                waits,
-                secret,
-                settings.limits.completion_tokens,
-            ),
+            Preparation(self.cluster, salts, self.policies, attribution, waits, secret, completion_tokens),
             Dispatcher(self.cluster, placement, attribution, settings.limits.deadline_ms),
             self.retainer,
             self.live,

@@ -104,18 +104,19 @@ class Metrics:
         )
         self._ttft = self._histogram("ttft", "From arrival to first token.", TTFT_SECONDS)
         self._overhead = self._histogram("overhead", "The gateway's own time before the headers.", OVERHEAD_SECONDS)
-        Gauge("saltway_in_flight_requests", "Requests in flight.", registry=self.registry).set_function(in_flight)
-        Gauge(
-            "saltway_blind_decision_share",
-            "Placement decisions not made from a whole event stream, of all since the start.",
-            registry=self.registry,
-        ).set_function(blind)
-        Gauge("saltway_tasks", "asyncio tasks of the process.", registry=self.registry).set_function(_tasks)
+        self._gauge("in_flight_requests", "Requests in flight.", in_flight)
+        self._gauge(
+            "blind_decision_share", "Placement decisions not made from a whole event stream, of all so far.", blind
+        )
+        self._gauge("tasks", "asyncio tasks of the process.", _tasks)
         self.registry.register(_FleetCollector(workers))
         self.registry.register(_IsolationCollector(isolated))
 
     def _counter(self, name: str, meaning: str, labels: str = "") -> Counter:
         return Counter(f"saltway_{name}_total", meaning, labels.split(), registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str, value: Callable[[], float]) -> None:
+        Gauge(f"saltway_{name}", meaning, registry=self.registry).set_function(value)
 
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"saltway_{name}_seconds", meaning, buckets=buckets, registry=self.registry)
@@ -135,7 +136,6 @@ class Metrics:
             self._ttft.observe(exchange.ttft_ms / 1000.0)
         if exchange.overhead_ms is not None:
             self._overhead.observe(exchange.overhead_ms / 1000.0)
-
         if exchange.misses is not None:
             self._attributed(exchange, exchange.misses)
 
