@@ -15,6 +15,7 @@ import click
 import msgspec
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from cacheplane.identity import Scope
 from gateway.explain import lines, report
@@ -31,13 +32,14 @@ from tenants import (
     RetentionPolicy,
     SaltStore,
     StoreUnavailableError,
+    Tenant,
     TenantError,
     find_request,
     now_ms,
 )
 from tenants.keys import KeyNotFoundError, list_keys, mint, revoke_key
 from tenants.retention import Part
-from tenants.tenant import create_tenant, find_tenant, list_tenants
+from tenants.tenant import create_tenant, disable_tenant, enable_tenant, find_tenant, list_tenants
 
 T = TypeVar("T")
 
@@ -88,7 +90,7 @@ def serve_command() -> int:
 
 @saltway.group("tenant")
 def tenant_group() -> None:
-    """Make and list tenants."""
+    """Make, list and switch tenants."""
 
 
 @tenant_group.command("create")
@@ -115,6 +117,24 @@ def tenant_list() -> None:
         return [(tenant.id, tenant.name, _day(tenant.created_at), _day(tenant.disabled_at)) for tenant in found]
 
     _table(("ID", "NAME", "CREATED", "DISABLED"), _in_database(load(), rows))
+
+
+@tenant_group.command("disable")
+@click.argument("tenant_id", metavar="ID")
+def tenant_disable(tenant_id: str) -> None:
+    """Refuse every key of the tenant ID; running gateways do within two seconds."""
+    _in_database(
+        load(), lambda database: _switched(database, lambda session: disable_tenant(session, tenant_id, now_ms()))
+    )
+    click.echo(f"Tenant {tenant_id} is switched off.", err=True)
+
+
+@tenant_group.command("enable")
+@click.argument("tenant_id", metavar="ID")
+def tenant_enable(tenant_id: str) -> None:
+    """Take the keys of the tenant ID again."""
+    _in_database(load(), lambda database: _switched(database, lambda session: enable_tenant(session, tenant_id)))
+    click.echo(f"Tenant {tenant_id} is switched on.", err=True)
 
 
 @saltway.group("key")
@@ -268,6 +288,11 @@ def config_docs(write: str | None) -> None:
         click.echo(documentation(), nl=False)
     else:
         Path(write).write_text(documentation(), "utf-8")
+
+
+async def _switched(database: Database, switch: Callable[[AsyncSession], Awaitable[Tenant]]) -> None:
+    async with database.transaction() as session:
+        await switch(session)
 
 
 def _in_database(settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:

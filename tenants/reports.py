@@ -1,6 +1,5 @@
 """What the ledger says: reuse per tenant over a window, why the rest was missed, and single requests."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +8,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from tenants.schema import MISS, MISSES, LedgerRow
 
-MAX_RECENT = 1_000
 MAX_GROUPS = 100
 GROUPS = {
     "template": ("tenant_id", "template"),
@@ -32,11 +30,6 @@ class HitRate:
     cached: int
     completion: int
 
-    @property
-    def ratio(self) -> float:
-        """The part of all prompt tokens that workers reused, 0 to 1; 0 where nothing was asked."""
-        return self.cached / self.prompt if self.prompt else 0.0
-
 
 async def hit_rates(session: AsyncSession, since_ms: int) -> list[HitRate]:
     """Per tenant with requests at or after `since_ms`, by tenant id; requests without a tenant are left out."""
@@ -56,14 +49,6 @@ async def hit_rates(session: AsyncSession, since_ms: int) -> list[HitRate]:
     )
     rows = (await session.execute(query)).all()
     return [HitRate(tenant_id or "", *counts) for tenant_id, *counts in rows]
-
-
-async def recent(session: AsyncSession, limit: int = 50, tenant_id: str | None = None) -> Sequence[LedgerRow]:
-    """The latest requests, newest first: of one tenant, or of all and of none. At most 1,000."""
-    query = select(LedgerRow).order_by(LedgerRow.created_at.desc(), LedgerRow.request_id)
-    if tenant_id is not None:
-        query = query.where(LedgerRow.tenant_id == tenant_id)
-    return (await session.scalars(query.limit(max(0, min(limit, MAX_RECENT))))).all()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Tenants: made, listed, switched off. Never deleted: the ledger and the cache scopes name them for good."""
+"""Tenants: made, listed, switched off and on. Never deleted: the ledger and the cache scopes name them for good."""
 
 import re
 from collections.abc import Sequence
@@ -47,4 +47,11 @@ async def disable_tenant(session: AsyncSession, tenant_id: str, now: int) -> Ten
     tenant = await find_tenant(session, tenant_id)
     if tenant.disabled_at is None:
         tenant.disabled_at = now
+    return tenant
+
+
+async def enable_tenant(session: AsyncSession, tenant_id: str) -> Tenant:
+    """Its keys are good again, but for those that were revoked or have expired; the caller commits."""
+    tenant = await find_tenant(session, tenant_id)
+    tenant.disabled_at = None
     return tenant

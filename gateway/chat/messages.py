@@ -71,7 +71,6 @@ class ResponseFormat(msgspec.Struct, frozen=True):
     """
 
     type: Literal["text", "json_object", "json_schema", "regex", "choice", "grammar"] = "text"
-    name: str | None = None
     json_schema: dict[str, Any] | None = None
     strict: bool = False
     text: str = ""

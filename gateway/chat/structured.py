@@ -50,7 +50,7 @@ def _json(value: str | dict[str, Any], at: str) -> ResponseFormat:
         except (msgspec.MsgspecError, RecursionError):
             raise BadRequestError("Must be a JSON Schema.", param=at, code="invalid_value") from None
     measure(value, at)
-    return ResponseFormat("json_schema", json_schema=value, at=at)
+    return ResponseFormat("json_schema", value, at=at)
 
 
 def _json_object(_value: bool, at: str) -> ResponseFormat:

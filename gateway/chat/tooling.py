@@ -100,4 +100,4 @@ def _schema_format(spec: wire.SchemaSpec) -> ResponseFormat:
     if spec.schema is None:
         raise BadRequestError("This field is required.", param=f"{at}.schema", code="missing")
     measure(spec.schema, f"{at}.schema")
-    return ResponseFormat("json_schema", spec.name, spec.schema, spec.strict is True, at=f"{at}.schema")
+    return ResponseFormat("json_schema", spec.schema, spec.strict is True, at=f"{at}.schema")

@@ -66,6 +66,18 @@ def test_a_revoked_key_opens_nothing(terminal: Terminal) -> None:
         terminal.principal(key)
 
 
+def test_the_keys_of_a_tenant_that_is_switched_off_open_nothing_until_it_is_on_again(terminal: Terminal) -> None:
+    terminal.output("tenant", "create", "acme")
+    key = terminal.output("key", "create", "acme").strip()
+    terminal.output("tenant", "disable", "acme")
+    with pytest.raises(KeyRejectedError, match="disabled"):
+        terminal.principal(key)
+    assert not terminal.output("tenant", "list").rstrip().endswith("-")
+    terminal.output("tenant", "enable", "acme")
+    assert terminal.principal(key).tenant_id == "acme"
+    assert "no tenant nobody" in terminal.run("tenant", "disable", "nobody")[2]
+
+
 def test_an_administrators_key_has_no_tenant(terminal: Terminal) -> None:
     key = terminal.output("key", "create", "--admin", "--expires-days", "30").strip()
     assert terminal.principal(key) == Principal(None, key[6:18], "admin")

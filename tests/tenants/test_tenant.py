@@ -1,7 +1,7 @@
 import pytest
 
 from tenants import Database
-from tenants.tenant import TenantError, create_tenant, disable_tenant, find_tenant, list_tenants
+from tenants.tenant import TenantError, create_tenant, disable_tenant, enable_tenant, find_tenant, list_tenants
 from tests.tenants.conftest import NOW
 
 
@@ -43,6 +43,14 @@ async def test_a_tenant_stays_disabled_since_the_first_time(database: Database, 
         await disable_tenant(session, acme, NOW + 5)
     async with database.session() as session:
         assert (await find_tenant(session, acme)).disabled_at == NOW
+
+
+async def test_a_tenant_that_is_switched_on_again_is_as_before(database: Database, acme: str) -> None:
+    async with database.transaction() as session:
+        await disable_tenant(session, acme, NOW)
+        await enable_tenant(session, acme)
+    async with database.session() as session:
+        assert (await find_tenant(session, acme)).disabled_at is None
 
 
 async def test_an_unknown_tenant_is_an_error_that_says_where_to_look(database: Database) -> None:

@@ -69,7 +69,7 @@ def test_every_field_is_read() -> None:
     assert request.tool_choice == ToolChoice("required")
     assert not request.parallel_tool_calls
     assert request.response_format == ResponseFormat(
-        "json_schema", "a", {"x": 1}, True, at="response_format.json_schema.schema"
+        "json_schema", {"x": 1}, True, at="response_format.json_schema.schema"
     )
     assert (request.stream, request.stream_options) == (True, StreamOptions(True))
     assert (request.n, request.stop, request.seed, request.temperature, request.top_p) == (
