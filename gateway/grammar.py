@@ -74,8 +74,8 @@ def _calls(tools: Sequence[Tool], arguments: dict[str, str], most: int) -> str:
 
 
 def _literal(text: str) -> str:
-    """A Lark string; its escapes are JSON's."""
-    return json.dumps(text, ensure_ascii=False)
+    """A Lark string; its escapes are JSON's, and it wants one for DEL too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _answer(rule: str, request: ChatRequest, gate: SchemaGate, bounds: Bounds, partition: str) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.schemas.limits import SchemaError
+from gateway.schemas.shape import check_shape
 from gateway.schemas.tree import ANNOTATIONS, LISTS, MAPS, SINGLES, Path, dotted
 
 ENFORCED_FORMATS = frozenset(
@@ -68,6 +69,7 @@ def _clean(node: Any, at: str, path: Path, strict: bool) -> Any:
         return node
     if not isinstance(node, dict):
         raise SchemaError("A schema is an object or a boolean.", dotted(at, path))
+    check_shape(node, at, path)
     return {
         keyword: _clean_value(keyword, value, at, (*path, keyword), strict)
         for keyword, value in node.items()
@@ -88,9 +90,6 @@ def _clean_value(keyword: str, value: Any, at: str, path: Path, strict: bool) ->
         return [_clean(inner, at, (*path, index), strict) for index, inner in enumerate(value)]
     if keyword in SINGLES:
         return _clean(value, at, path, strict)
-    if keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool):
-        # Draft 4 wrote a boolean here; llguidance drops it without a word.
-        raise SchemaError("Must be a number.", dotted(at, path), keyword)
     return value
 
 

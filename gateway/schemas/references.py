@@ -34,8 +34,8 @@ def _collect(root: dict[str, Any], node: Any, at: str, path: Path, targets: dict
     """Fill `targets` with what each reference points at."""
     if not isinstance(node, dict):
         return
-    reference = node.get("$ref")
-    if reference is not None:
+    if "$ref" in node:
+        reference = node["$ref"]
         param = dotted(at, (*path, "$ref"))
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             raise SchemaError("Only references inside the schema (#/...) are followed.", param, "$ref")

@@ -160,7 +160,7 @@ def test_the_largest_request_has_a_grammar() -> None:
 
 
 REGEX = {"structured_outputs": {"regex": r"\d{3}/[a-c]+\n?é"}}
-CHOICE = {"guided_choice": ["yes", 'no "thanks"', "🧂\n"]}
+CHOICE = {"guided_choice": ["yes", 'no "thanks"', "🧂\n", "a\x7f"]}
 LARK: dict[str, Any] = {"structured_outputs": {"grammar": 'start: "the answer " NUMBER\nNUMBER: /[0-9]{1,3}/'}}
 
 
@@ -168,7 +168,7 @@ LARK: dict[str, Any] = {"structured_outputs": {"grammar": 'start: "the answer " 
     ("fields", "accepted", "refused"),
     [
         (REGEX, ["123/abc\né", "000/aé"], ["12/aé", "123aé", "", "123/aé!"]),
-        (CHOICE, ["yes", 'no "thanks"', "🧂\n"], ["", "no", "yes!", "🧂"]),
+        (CHOICE, ["yes", 'no "thanks"', "🧂\n", "a\x7f"], ["", "no", "yes!", "🧂"]),
         (LARK, ["the answer 42"], ["42", "the answer ", "the answer 1234"]),
         ({"guided_json": F}, ['{"x": "1"}'], ["{}", "Hi"]),
         ({"structured_outputs": {"json": json.dumps(F)}}, ['{"x": "1"}'], ["{}", "Hi"]),
