@@ -1,5 +1,6 @@
 """A hash table from 64-bit keys to rows, made to be asked for a whole prompt at once."""
 
+import struct
 import sys
 from typing import Final
 
@@ -14,6 +15,7 @@ SPLIT: Final = 128  # buckets split when a few keys are entered, in about 100 us
 OUTSIDE: Final = 255  # the seat of a key whose bucket is full
 FIRST_BUCKETS: Final = 64
 
+_LINE: Final = struct.Struct(f"{SEATS}q")
 _BITS: Final = SEATS.bit_length() - 1
 _SEAT: Final = SEATS - 1
 _SHIFT: Final = np.array(_BITS)  # an array: NumPy takes as long to make one of a Python integer as for what follows
@@ -68,7 +70,7 @@ class KeyTable:
     def row(self, key: int) -> int:
         """The row of one key, 0 where it has none, in a fifth of the time that a vector of one takes."""
         first = self._home_of(key) << _BITS
-        line = self._one_key[first : first + SEATS].tolist()
+        line = _LINE.unpack_from(self._one_key, first << 3)
         return self._one_row[first + line.index(key)] if key in line else self._overflow.get(key, 0)
 
     def find(self, keys: Keys) -> Rows:
@@ -148,7 +150,7 @@ class KeyTable:
 
     def _home_of(self, key: int) -> int:
         home = key & (2 * self._whole - 1)
-        return home if home < self.buckets else home - self._whole
+        return home if home < self._whole + self._split else home - self._whole
 
     def _grow(self, coming: int) -> None:
         """Make room for so many keys, as far as a look-up may wait for it."""

@@ -31,17 +31,18 @@ def overlaps(runs: Iterable[tuple[int, Holders]]) -> list[tuple[int, Overlap]]:
     """
     groups, done = [(-1, 0, 0, 0)], []
     for run, (near, middle, far) in runs:
-        left = []
+        left, below = [], middle | far
         for workers, device, host, disk in groups:
             if on := workers & near:
                 left.append((on, device + run, host, disk))
             if not (rest := workers & ~near):
                 continue
-            if on := rest & middle:
-                left.append((on, device, host + run, disk))
-            if on := rest & far & ~middle:
-                left.append((on, device, host, disk + run))
-            if gone := rest & ~(middle | far):
+            if below:
+                if on := rest & middle:
+                    left.append((on, device, host + run, disk))
+                if on := rest & far & ~middle:
+                    left.append((on, device, host, disk + run))
+            if gone := rest & ~below:
                 done.append((gone, device, host, disk))
         if not (groups := left):
             break
