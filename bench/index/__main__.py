@@ -16,6 +16,7 @@ ROWS: Final = {
     "find_256_us": "look-up of 256 blocks, us",
     "stored_per_s": "stored, blocks/s",
     "removed_per_s": "removed, blocks/s",
+    "apply_blocks_per_s": "applied, half of each, blocks/s",
     "bytes_per_block": "memory, bytes/block",
     "hash_32k_ms": "hashing 32k tokens, ms",
     "hash_32k_list_ms": "the same from a list, ms",
@@ -29,7 +30,7 @@ def main() -> None:
     for workers in options.workers:
         figures[f"workers_{workers}"] = _fleet(workers, options.blocks, options.churn, peer)
     first = figures[f"workers_{options.workers[0]}"]
-    figures |= first | {"apply_blocks_per_s": 2 / (1 / first["stored_per_s"] + 1 / first["removed_per_s"])}
+    figures |= first
     if peer is not None:
         figures["dynamo_version"] = peer.version
     report.save("index", figures)
@@ -54,6 +55,9 @@ def _fleet(workers: int, blocks: int, churned: int, peer: DynamoTree | None) -> 
     if hashing.theirs is not None:
         figures |= {"dynamo_hash_32k_ms": hashing.theirs, "dynamo_hash_32k_list_ms": hashing.theirs}
     figures |= _untold(fleet, index, peer)
+    for side in ("", "dynamo_"):
+        if f"{side}removed_per_s" in figures:
+            figures[f"{side}apply_blocks_per_s"] = _both(figures, side)
     if churned:
         measure.told(index, fleet, [event for session in fleet.sessions for event in session.stored()])
         figures["churn"] = asdict(measure.churn(fleet, index, churned))
@@ -75,6 +79,11 @@ def _told(fleet: SyntheticFleet, index: PrefixIndex, peer: DynamoTree | None) ->
         figures["dynamo_stored_per_s"] = theirs.per_second
         figures["dynamo_bytes_per_block"] = theirs.grown / fleet.blocks
     return figures
+
+
+def _both(figures: dict[str, Any], side: str) -> float:
+    """Blocks per second where as many are removed as stored."""
+    return float(2 / (1 / figures[f"{side}stored_per_s"] + 1 / figures[f"{side}removed_per_s"]))
 
 
 def _untold(fleet: SyntheticFleet, index: PrefixIndex, peer: DynamoTree | None) -> dict[str, Any]:
