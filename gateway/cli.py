@@ -18,9 +18,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cacheplane.identity import Scope
-from gateway.explain import lines, report
+from gateway.explain import report
 from gateway.settings import Settings, SettingsError, documentation, load, shown
 from gateway.up import UpError, up
+from gateway.wording import lines
 from migrations import upgrade
 from tenants import (
     PARTS,
@@ -264,7 +265,9 @@ def explain_command(request_id: str, as_json: bool) -> None:
 
     row = _in_database(load(), find)
     if row is None:
-        raise click.ClickException(f"The ledger has no request {request_id}.")
+        raise click.ClickException(
+            f"The ledger has no request {request_id}; it is there a second after the request's end."
+        )
     told = report(row)
     click.echo(msgspec.json.format(msgspec.json.encode(told)).decode() if as_json else "\n".join(lines(told)))
 

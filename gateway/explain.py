@@ -1,6 +1,4 @@
-"""Single requests, told from the ledger: to the tenant that sent them, to operators, and in words at the terminal."""
-
-from collections.abc import Iterator
+"""Single requests, told from the ledger: to the tenant that sent them, and to operators."""
 
 import msgspec
 from starlette.routing import BaseRoute
@@ -36,11 +34,17 @@ class RequestReuse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestReport(RequestReuse, frozen=True, kw_only=True):
-    """The same for an operator: with the tenant, and the decision, whose costs tell of everybody's load."""
+    """The same for an operator: with the tenant, and the decision, whose costs and times tell of everybody's load.
+
+    queue_ms, ttft_ms   None where no worker began it
+    """
 
     tenant: str | None
     worker: str | None
     placed: Placed | None
+    queue_ms: float | None
+    ttft_ms: float | None
+    duration_ms: float
 
 
 def report(row: LedgerRow) -> RequestReport:
@@ -62,6 +66,9 @@ def report(row: LedgerRow) -> RequestReport:
         tenant=row.tenant_id,
         worker=row.worker_id,
         placed=kept.placed,
+        queue_ms=row.queue_ms,
+        ttft_ms=row.ttft_ms,
+        duration_ms=row.duration_ms,
     )
 
 
@@ -103,68 +110,3 @@ class Explanations:
         if row is None:
             raise NotFoundError("There is no request of that id.", code="not_found")
         return report(row)
-
-
-_MEANING = {
-    "parity": "predicted on the worker, but it did not have them",
-    "routed_away": "another worker had them; see the decision",
-    "worker_lost": "a worker had them that is gone or takes no requests",
-    "evicted": "cached once, and evicted since",
-    "tier_dropped": "cached once, and dropped from host or disk since",
-    "not_stored": "sent before, and not stored (store=false, failed, or still being computed)",
-    "salt_rotated": "sent before under an earlier salt",
-    "diverged_tools": "sent before, behind tools that changed",
-    "diverged_system": "sent before, behind a system prompt that changed",
-    "diverged_history": "sent before, behind a history that changed",
-    "diverged_volatile": "sent before, behind a value that changes each time",
-    "first_seen": "new",
-    "below_block": "below a full block, and the last block, which is always computed",
-}
-
-
-def lines(told: RequestReport) -> Iterator[str]:
-    """For people, at a terminal."""
-    yield f"request {told.request_id}, tenant {told.tenant or '-'}, model {told.model or '-'}, status {told.status}"
-    yield f"prompt {told.prompt_tokens} tokens, template {told.template or '-'}"
-    stages = (
-        ("available somewhere", told.available_tokens),
-        (f"routed (on {told.worker or '-'})", told.routed_tokens),
-        ("delivered from cache", told.cached_tokens),
-    )
-    for name, tokens in stages:
-        yield f"  {name:<24}{_amount(tokens, told.prompt_tokens)}"
-    if told.missed_tokens is None:
-        yield "No worker told what it reused, so nothing can be said of the rest."
-    else:
-        yield "computed, because"
-        for reason, tokens in sorted(told.missed_tokens.items(), key=lambda item: -item[1]):
-            yield f"  {reason:<24}{_amount(tokens, told.prompt_tokens)}  {_MEANING.get(reason, '')}"
-    yield from _diverged(told)
-    yield from _decision(told.placed)
-
-
-def _amount(tokens: int, prompt: int) -> str:
-    return f"{tokens:>8}{100 * tokens / prompt if prompt else 0:>7.1f} %"
-
-
-def _diverged(told: RequestReport) -> Iterator[str]:
-    if told.diverged is not None:
-        change = told.diverged
-        where = f"{change.part.value}[{change.index}], token {change.token}"
-        yield f"diverged in {where}: {change.kind.value.replace('_', ' ')}; it cost {change.tokens} tokens"
-        yield f"  {told.hint}"
-
-
-def _decision(placed: Placed | None) -> Iterator[str]:
-    if placed is None:
-        yield "It was never placed on a worker."
-        return
-    yield f"placed on {placed.worker} ({placed.reason}, by {placed.mode})"
-    yield f"  {placed.worker:<24}{_costs(placed.cost_ms)}"
-    if placed.runner_up is not None and placed.runner_up_cost_ms is not None:
-        yield f"  {placed.runner_up:<24}{_costs(placed.runner_up_cost_ms)}"
-
-
-def _costs(terms: dict[str, float]) -> str:
-    parts = " + ".join(f"{name} {value:.1f}" for name, value in terms.items() if name != "total" and value)
-    return f"{terms['total']:.1f} ms" + (f" = {parts}" if parts else "")
