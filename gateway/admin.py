@@ -23,6 +23,7 @@ from tenants import GROUPS, Database, HitRate, MissSums, hit_rates, misses_by
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MAX_WINDOW_SECONDS = 90 * 86400
 DEFAULT_WINDOW = "15m"
+MAX_QUERY_FIELDS = 20
 
 # Nothing from elsewhere, nothing inline, no frame around it: a page that holds an admin key runs only its own files.
 PAGE_POLICY = (
@@ -181,7 +182,7 @@ class AdminApi:
 
     async def hit_rates(self, scope: Scope) -> HitRates:
         seconds, since, until = _window(scope)
-        async with self._database.session() as session:
+        async with self._database.reading() as session:
             rates = await hit_rates(session, since)
         return HitRates(seconds, since, until, [tenant_rate(rate) for rate in rates], tenant_rate(summed(rates)))
 
@@ -190,7 +191,7 @@ class AdminApi:
         by = _query(scope, "by") or "template"
         if by not in GROUPS:
             raise BadRequestError(f"'by' must be one of {', '.join(GROUPS)}.", param="by")
-        async with self._database.session() as session:
+        async with self._database.reading() as session:
             found = await misses_by(session, by, since)
         return MissReport(seconds, by, [miss_row(by, sums) for sums in found])
 
@@ -256,5 +257,8 @@ def _window(scope: Scope) -> tuple[int, int, int]:
 
 
 def _query(scope: Scope, name: str) -> str | None:
-    values = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20).get(name)
+    try:
+        values = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=MAX_QUERY_FIELDS).get(name)
+    except ValueError:
+        raise BadRequestError(f"The query has more than {MAX_QUERY_FIELDS} fields.", code="out_of_range") from None
     return values[0] if values else None

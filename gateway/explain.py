@@ -105,7 +105,7 @@ class Explanations:
         await send_json(send, told, headers=[(b"cache-control", b"no-store")])
 
     async def _report(self, request_id: str, tenant_id: str | None) -> RequestReport:
-        async with self._database.session() as session:
+        async with self._database.reading() as session:
             row = await find_request(session, request_id, tenant_id)
         if row is None:
             raise NotFoundError("There is no request of that id.", code="not_found")

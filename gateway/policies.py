@@ -9,9 +9,9 @@ from starlette.types import Receive, Scope, Send
 from gateway.auth import Gate
 from gateway.body import read_body
 from gateway.chat.body import decode
-from gateway.errors import BadRequestError, NotFoundError, UnavailableError
+from gateway.errors import BadRequestError, NotFoundError
 from gateway.reply import send_json
-from tenants import PolicyError, PolicyStore, RetentionPolicy, StoreUnavailableError, TenantError, now_ms
+from tenants import PolicyError, PolicyStore, RetentionPolicy, TenantError, now_ms
 
 BODY_BYTES = 4096
 
@@ -55,8 +55,6 @@ class Policies:
             policy = await self._policies.find(tenant_id)
         except TenantError:
             raise NotFoundError("There is no tenant of that id.", code="not_found") from None
-        except StoreUnavailableError:
-            raise UnavailableError("The database cannot be reached; try again.", code="store_unavailable") from None
         told = None if policy is None else PolicyBody(policy.priority, policy.ttl_seconds, policy.part)
         await send_json(send, PolicyReply(tenant_id, told), headers=[(b"cache-control", b"no-store")])
 

@@ -10,9 +10,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from gateway.disconnect import ClientGoneError
-from gateway.errors import ApiError, envelope
+from gateway.errors import ApiError, UnavailableError, envelope
 from gateway.logs import get_logger, where
 from gateway.reply import Reply, SlowReaderError
+from tenants import StoreUnavailableError
 
 
 def new_request_id() -> str:
@@ -55,6 +56,9 @@ class Surface:
     def _as_api_error(self, error: Exception, request_id: str) -> ApiError:
         if isinstance(error, ApiError):
             return error
+        if isinstance(error, StoreUnavailableError):
+            message = "The database cannot be reached; try again."
+            return UnavailableError(message, code="store_unavailable", headers={"retry-after": "1"})
         # The text of an unforeseen exception may quote a prompt: only its class and place are told, only to the log.
         self._log.error("unexpected", request_id=request_id, error=type(error).__name__, where=where(error))
         return ApiError(500, "The gateway failed on this request.", type="server_error", code="internal_error")

@@ -76,6 +76,13 @@ class Database:
         return self._sessions()
 
     @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncSession]:
+        """The same for who has an answer when the store is away: StoreUnavailableError."""
+        with unavailable_when_away():
+            async with self.session() as session:
+                yield session
+
+    @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncSession]:
         """A session that commits at the end of the block and rolls back when the block raises."""
         async with self._sessions() as session, session.begin():

@@ -118,6 +118,8 @@ def _sums(columns: int, *row: Any) -> MissSums:
 
 async def find_request(session: AsyncSession, request_id: str, tenant_id: str | None = None) -> LedgerRow | None:
     """One request; None when the ledger has none of that id, or of another tenant than `tenant_id`."""
+    if "\0" in request_id:  # which PostgreSQL takes in no text, not even to compare
+        return None
     query = select(LedgerRow).where(LedgerRow.request_id == request_id)
     if tenant_id is not None:
         query = query.where(LedgerRow.tenant_id == tenant_id)

@@ -32,7 +32,7 @@ async def create_tenant(session: AsyncSession, tenant_id: str, name: str, now: i
 
 async def find_tenant(session: AsyncSession, tenant_id: str) -> Tenant:
     """TenantError when there is none of that id."""
-    tenant = await session.get(Tenant, tenant_id)
+    tenant = await session.get(Tenant, tenant_id) if SLUG.fullmatch(tenant_id) else None
     if tenant is None:
         raise TenantError(f"There is no tenant {tenant_id}; `saltway tenant list` shows those that exist.")
     return tenant

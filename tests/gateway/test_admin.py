@@ -5,9 +5,11 @@ import re
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from gateway.admin import PAGE_FILES, parse_window
 from gateway.errors import BadRequestError
+from tenants import Database
 from tests.gateway.scripted_worker import Script
 from tests.gateway.stack import Stack, eventually, running
 
@@ -43,6 +45,29 @@ async def test_hit_rates_are_per_tenant_over_the_window_and_summed() -> None:
         assert (globex["tenant"], globex["cached_tokens"], globex["hit_rate"]) == ("globex", 0, 0.0)
         total = rates["total"]
         assert (total["requests"], total["prompt_tokens"], total["cached_tokens"]) == (3, 3 * tokens, reused)
+
+
+async def test_while_the_database_is_away_figures_are_not_to_be_had_and_nothing_else_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def away(_database: Database) -> None:
+        raise OperationalError("SELECT 1", {}, ConnectionRefusedError())
+
+    async with running() as stack:
+        await stack.admin("live")  # the key is known from now on
+        monkeypatch.setattr(Database, "session", away)
+        for path in ("hit-rates", "misses", "requests/req_1", "tenants/acme/retention"):
+            response = await stack.get(f"/admin/api/{path}", stack.keys.admin)
+            assert (path, response.status) == (path, 503)
+            assert (await response.json())["error"]["code"] == "store_unavailable"
+            assert response.headers["retry-after"] == "1"
+        assert (await stack.admin("live"))["requests"] == []
+
+
+async def test_a_query_of_too_many_fields_is_refused() -> None:
+    async with running() as stack:
+        response = await stack.get("/admin/api/hit-rates?" + "&".join(f"a{n}=1" for n in range(21)), stack.keys.admin)
+        assert (response.status, (await response.json())["error"]["code"]) == (400, "out_of_range")
 
 
 async def test_an_empty_window_has_no_rate_rather_than_a_zero() -> None:

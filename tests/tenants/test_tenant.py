@@ -1,6 +1,6 @@
 import pytest
 
-from tenants import Database
+from tenants import Database, find_request
 from tenants.tenant import TenantError, create_tenant, disable_tenant, enable_tenant, find_tenant, list_tenants
 from tests.tenants.conftest import NOW
 
@@ -57,3 +57,10 @@ async def test_an_unknown_tenant_is_an_error_that_says_where_to_look(database: D
     async with database.session() as session:
         with pytest.raises(TenantError, match="no tenant nobody; `saltway tenant list`"):
             await find_tenant(session, "nobody")
+
+
+async def test_no_tenant_and_no_request_has_a_name_that_cannot_be_stored(database: Database) -> None:
+    async with database.session() as session:
+        with pytest.raises(TenantError):
+            await find_tenant(session, "no\0body")
+        assert await find_request(session, "req\0") is None
