@@ -1,7 +1,6 @@
 """Cache identity: who may share KV (scope, salt, namespace) and what a block is called (chain).
 
 The same identity goes through routing, events and every cache tier; there is no second key format.
-Source: DESIGN 3.1.
 
 Hash for routing, tokens for truth. XXH3 is fast and collides on purpose-made input, even under a secret
 seed (xxHash issue 1127), so a block hash may only choose a worker. Whoever reuses KV compares the

@@ -6,7 +6,7 @@
     stored    parent_hash, blocks[]: block_hash, tokens[]: token_id; cache_level (0 device, 1 host); cache_salt
     removed   block_hashes
     updated   block_hash, cache_level: {old_value, new_value}
-Source: TensorRT-LLM, `tensorrt_llm/_utils.py` (KVCacheEventSerializer) as read in research on routers.
+Source: TensorRT-LLM, `tensorrt_llm/_utils.py` (KVCacheEventSerializer).
 """
 
 import asyncio

@@ -4,7 +4,7 @@ A message is [topic, sequence, payload]: the sequence 8 bytes big-endian and sig
 batch `[ts, [event...], dp_rank, epoch]`. Engines write events as positional arrays or as maps tagged by
 `type`, hashes as signed or unsigned integers or as bytes, and name media in many ways; everything is
 accepted here and leaves in one normal form. `epoch` is ours: a random 63-bit integer per worker start.
-Sources: vLLM 0.32 frames as recorded; DESIGN 3.3.
+Source: vLLM 0.32, frames as recorded in tests/cacheplane/frames.
 
 Nothing on this wire is trusted: sizes are bounded before anything is built, and a malformed payload raises
 WireError and nothing else. Events of a kind or medium that is not known are counted in `Batch.skipped`.
@@ -50,7 +50,7 @@ class Tier(enum.IntEnum):
     REMOTE = 3
 
 
-# Every name that a public engine was seen to send (research: routers, wire formats).
+# Every name that a public engine was seen to send.
 _MEDIA: Final = {
     **dict.fromkeys(("GPU", "DEVICE"), Tier.DEVICE),
     **dict.fromkeys(("CPU", "CPU_PINNED", "CPU_TIER1", "HOST"), Tier.HOST),

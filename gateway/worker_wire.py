@@ -1,4 +1,4 @@
-"""The JSON structs of the worker's surface (DESIGN 3.2); its frames are in `gateway.frames`.
+"""The JSON structs of the worker's surface; its frames are in `gateway.frames`.
 
 Declared here again, not imported: gateway and worker meet over HTTP only, and a test checks that the two agree.
 """

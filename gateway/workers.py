@@ -1,6 +1,6 @@
 """The HTTP client to workers: one session for the fleet, typed replies, frames line by line.
 
-The worker's surface is DESIGN 3.2.
+The worker's surface is declared in `gateway.worker_wire` and `gateway.frames`.
 """
 
 import asyncio

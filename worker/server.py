@@ -1,4 +1,4 @@
-"""The worker's HTTP surface (DESIGN 3.2): plain ASGI, token ids in, frames out."""
+"""The worker's HTTP surface: plain ASGI, token ids in, frames out."""
 
 import asyncio
 import hmac

@@ -1,6 +1,6 @@
 """The worker's HTTP wire: what it is asked, and the frames that it streams. Bounded by construction.
 
-source   DESIGN 3.2; one JSON object a line, tagged by `type`
+Frames are one JSON object a line, tagged by `type`.
 """
 
 from typing import Annotated

@@ -1,4 +1,5 @@
-/* What is done to each row of activations by itself. */
+/* What is done to each row of activations by itself. kernels/norm.py, gate.py and rotary.py name the sources of the
+   formulas. */
 #include "rows.h"
 
 #include <math.h>

@@ -4,7 +4,8 @@
    (chunks.c), because the order in which it is added up follows from its position alone:
      - positions come in tiles of TILE, counted from position 0 of the slot, whatever the query may not see of them;
      - a score is added up over the dimensions of the head, from the first to the last, each product fused with its sum;
-     - a tile's weights are relative to the largest score so far, and what was mixed before is faded to it;
+     - a tile's weights are relative to the largest score so far, and what was mixed before is faded to it (Milakov and
+       Gimelshein, "Online normalizer calculation for softmax", 2018);
      - values are mixed position by position, each product fused with its sum. */
 #ifndef SALTWAY_SLOTS_H
 #define SALTWAY_SLOTS_H

@@ -1,4 +1,4 @@
-"""The laws of the engine (DESIGN 3.8): whatever happens around a request, its reply is the one that it gets alone.
+"""The laws of the engine: whatever happens around a request, its reply is the one that it gets alone.
 
 Speculation, failover and the deterministic mode have their own (test_speculation.py, test_failover.py,
 test_deterministic.py); constrained and sampled replies are preempted in test_preemption.py.

@@ -33,8 +33,6 @@ class LeaseBook(Generic[Block]):
     until it is used or forgotten. Blocks that fare alike share all that is known of them, which costs 65 bytes for each
     however many leases they are under. Every operation is O(log n) amortised for each block that it names or ends,
     a move O(n) in the leases on the block. Only the engine's thread calls; the clock is monotonic, in seconds.
-
-    source    DESIGN 3.7
     """
 
     def __init__(
