@@ -28,6 +28,7 @@ _SMOOTHING = 0.2  # weight of the newest measurement in the moving averages
 _MIN_MEASURED_PREFILL = 32  # tokens; smaller chunks measure overhead, not a rate
 _WARM_UP_DRAFT = 8  # tokens
 _IDLE_SECONDS = 0.5
+_TOO_LONG = "the grammar takes too long to follow"
 _LOADING_SECONDS = 0.001  # between two looks at blocks that are on their way, when there is nothing else to do
 
 
@@ -169,8 +170,13 @@ class Engine:
         job.sequences = [
             Sequence(job, index, self._vocabulary, self._landing, self.context, drafter()) for index in range(request.n)
         ]
-        for sequence, accepted in zip(job.sequences, request.accepted, strict=False):
-            sequence.replay(accepted)
+        try:
+            for sequence, accepted in zip(job.sequences, request.accepted, strict=False):
+                sequence.replay(accepted)
+            if request.n == 1:  # of several choices, all but the first get the prompt's KV from the first
+                job.sequences[0].foresee()
+        except GrammarLimitError:
+            raise WorkerError(400, "grammar_too_complex", _TOO_LONG, "grammar") from None
         self._scheduler.add(job)
         self.counters.requests += 1
         self.counters.prompt_tokens += len(job.prompt)
@@ -268,17 +274,17 @@ class Engine:
         self._measure(batch, time.perf_counter() - began, planned)
 
     def _advance(self, sequence: Sequence, logits: Logits, drafts: list[int]) -> None:
-        before = sequence.generated
+        before = sequence.sent
         try:
             accepted = sequence.advance(logits, drafts)
         except GrammarLimitError:
-            self._fail(sequence.job, "grammar_too_complex", "the grammar takes too long to follow")
+            self._fail(sequence.job, "grammar_too_complex", _TOO_LONG)
             return
         if drafts:
             self._scheduler.verified(sequence, len(drafts), accepted)
             self.counters.drafted[sequence.source] += len(drafts)
             self.counters.accepted[sequence.source] += accepted
-        self.counters.generated_tokens += sequence.generated - before
+        self.counters.generated_tokens += sequence.sent - before
 
     def _fail(self, job: Job, code: str, message: str) -> None:
         """Ends a request with an error, and nothing else."""

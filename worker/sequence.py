@@ -8,7 +8,7 @@ from functools import partial
 from cacheplane.identity import Namespace, Span
 from worker.allowed import Continuations
 from worker.drafting import Drafter, Price
-from worker.grammar import Grammar, GrammarLimitError, Landing, landing_room
+from worker.grammar import Grammar, Landing, landing_room
 from worker.kv import Holding
 from worker.preview import Preview
 from worker.sampler import Logits, Sampler
@@ -82,7 +82,7 @@ class Job:
         admitted = self.admitted or now
         first = self.first_token or now
         timings = Timings((admitted - self.arrived) * 1000, (first - admitted) * 1000, (now - first) * 1000)
-        self.emit(End(len(self.prompt), sum(sequence.generated for sequence in self.sequences), timings, load))
+        self.emit(End(len(self.prompt), sum(sequence.sent for sequence in self.sequences), timings, load))
 
 
 class Sequence:
@@ -129,6 +129,8 @@ class Sequence:
         self._known = len(self.tokens)  # when it got its slot
         self._began = 0
         self._silent = False
+        self._sent = len(self.tokens)
+        self._unsent: list[str] = []  # the text of those that were taken and not sent
 
     @property
     def pending(self) -> int:
@@ -138,6 +140,11 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self.tokens) - len(self.job.prompt)
+
+    @property
+    def sent(self) -> int:
+        """Generated tokens that were emitted, here or by another worker."""
+        return self._sent - len(self.job.prompt)
 
     @property
     def source(self) -> str:
@@ -185,20 +192,27 @@ class Sequence:
 
         WorkerError 400 when they cannot be this reply: the grammar forbids one, or there are more after its end.
         """
-        try:
-            for count, token in enumerate(accepted.tokens, 1):
-                if not self._take(token, []) and (self.generated < count or count < len(accepted.tokens)):
-                    raise WorkerError(400, "bad_request", "these tokens are not of this reply", "accepted")
-        except GrammarLimitError:
-            message = "the grammar takes too long to follow"
-            raise WorkerError(400, "grammar_too_complex", message, "grammar") from None
+        for count, token in enumerate(accepted.tokens, 1):
+            if not self._take(token, []) and (self.generated < count or count < len(accepted.tokens)):
+                raise WorkerError(400, "bad_request", "these tokens are not of this reply", "accepted")
         self.finished = "stop" if accepted.finished else self.finished
         self._silent = accepted.finished
-        self.furthest = len(self.tokens)  # so that what another worker has generated is not charged here
+        self.furthest = self._sent = len(self.tokens)  # what another worker has generated is not charged here
+
+    def foresee(self) -> None:
+        """Takes the tokens that its grammar forces now, to be computed with the prompt; before it is queued.
+
+        All but the last of them, which is chosen when the prompt is computed: until then the reply can't be over,
+        unless they have a stop string.
+        """
+        for token in self._forced()[: self.left][:-1] if self.finished is None else []:
+            if not self._take(token, self._unsent):
+                break
 
     def started(self) -> None:
         """Its job has a slot. A reply that was over when it was replayed says so now."""
         if self.finished is not None and not self._silent:
+            self._send(None)
             self._close()
 
     def take(self, holding: Holding) -> None:
@@ -264,12 +278,11 @@ class Sequence:
         """
         if self.job.first_token is None:
             self.job.first_token = time.monotonic()
-        start, accepted = len(self.tokens), 0
-        texts: list[str] = []
+        accepted = 0
         logprobs: list[TokenLogprob] = []
         while self.finished is None:
             before = len(self.tokens)
-            self._choose(logits[accepted], texts, logprobs)
+            self._choose(logits[accepted], logprobs)
             taken = self.tokens[before:]
             same = common(taken, drafts[accepted:])
             accepted += same
@@ -277,7 +290,7 @@ class Sequence:
                 break
         if self.drafter is not None and drafts:
             self.drafter.verified(accepted, rejected=self.finished is None and accepted < len(drafts))
-        self._emit(list(self.tokens[start:]), "".join(texts), logprobs or None)
+        self._send(logprobs or None)
         if self.finished:
             self._close()
         return accepted
@@ -289,16 +302,16 @@ class Sequence:
             if self.job.failure is None:
                 self._close()
 
-    def _choose(self, logits: Logits, texts: list[str], logprobs: list[TokenLogprob]) -> None:
+    def _choose(self, logits: Logits, logprobs: list[TokenLogprob]) -> None:
         """Takes one token by the logits, and those that it forces."""
         choice = self._sampler.choose(logits, self.generated, self._allowed())
         if choice is None:
             self.finished = "stop"
             return
         before = len(self.tokens)
-        if self._take(choice.token, texts):
+        if self._take(choice.token, self._unsent):
             for token in self._forced():
-                if not self._take(token, texts):
+                if not self._take(token, self._unsent):
                     break
         if choice.logprob is not None and len(self.tokens) > before:
             logprobs.append(choice.logprob)
@@ -334,6 +347,11 @@ class Sequence:
             return []
         return self._grammar.forced()
 
+    def _send(self, logprobs: list[TokenLogprob] | None) -> None:
+        """Emits the tokens that were not sent yet."""
+        self._emit(list(self.tokens[self._sent :]), "".join(self._unsent), logprobs)
+        self._sent, self._unsent = len(self.tokens), []
+
     def _emit(self, tokens: list[int], text: str, logprobs: list[TokenLogprob] | None) -> None:
         if tokens or text:
             self.job.emit(Delta(self.index, text, tokens, logprobs))
@@ -342,7 +360,7 @@ class Sequence:
         rest = self._text.finish()
         self._emit([], rest, None)
         assert self.finished is not None
-        self.job.emit(Finish(self.index, self.finished, self.generated, self._text.stopped))
+        self.job.emit(Finish(self.index, self.finished, self.sent, self._text.stopped))
 
 
 def common(one: "array[int]", other: list[int]) -> int:

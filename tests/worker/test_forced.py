@@ -21,16 +21,14 @@ class OneByOne:
 
     def __init__(self, inner: LLGrammar) -> None:
         self._inner = inner
-        self._begun = False
         self.steps_forced = 0
 
     def accept(self, token: int) -> bool:
-        self._begun = True
         return self._inner.accept(token)
 
     def allowed(self) -> NDArray[np.bool_]:
         allowed = self._inner.allowed()
-        forced = self._inner.forced() if self._begun else []  # before the first choice nothing is forced on a reply
+        forced = self._inner.forced()
         if forced:
             self.steps_forced += 1
             allowed = np.zeros_like(allowed)
@@ -103,3 +101,42 @@ def test_forced_tokens_save_steps(tiny_model: Model, tiny_vocabulary: Vocabulary
     assert step_by_step.complete(ask([5, 6], sampling=sampling), [slow]).tokens() == reply.tokens()
     assert slow.steps_forced >= 3
     assert at_once.engine.counters.steps <= step_by_step.engine.counters.steps - slow.steps_forced + 1
+
+
+def test_what_is_forced_at_the_beginning_is_computed_with_the_prompt(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, compiler: GrammarCompiler
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary)
+    forced = compiler.compile(TEXTS[1]).forced()
+    assert len(forced) > 1
+    reply = rig.submit(ask([5, 6], sampling=Sampling(max_tokens=40, temperature=0)), [compiler.compile(TEXTS[1])])
+    rig.engine.step()
+    assert reply.tokens()[: len(forced)] == forced
+    assert reply.text().startswith("go")
+    assert rig.engine.counters.steps == 1
+    (sequence,) = rig.scheduler.running
+    assert sequence.computed == 2 + len(forced) - 1
+    rig.run()
+    assert reply.end.prompt_tokens == 2
+
+
+def test_nothing_of_it_is_sent_or_counted_when_the_prompt_was_not_computed(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, compiler: GrammarCompiler
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary)
+    late = ask([5, 6], deadline_ms=0, sampling=Sampling(max_tokens=40, temperature=0))
+    reply = rig.complete(late, [compiler.compile(TEXTS[1])])
+    assert (reply.finish().reason, reply.finish().completion_tokens, reply.tokens()) == ("deadline", 0, [])
+    assert rig.engine.counters.generated_tokens == 0
+    rig.check_idle()
+
+
+def test_a_stop_string_in_it_ends_the_reply(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, compiler: GrammarCompiler
+) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary)
+    sampling = Sampling(max_tokens=40, temperature=0, stop=["that"])
+    text = 'start: "yes, that is all" /[.!]/'
+    reply = rig.complete(ask([5, 6], sampling=sampling), [compiler.compile(text)])
+    assert (reply.text(), reply.finish().reason, reply.finish().stop) == ("yes, ", "stop", "that")
+    rig.check_idle()
