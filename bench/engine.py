@@ -28,7 +28,7 @@ from tokenizers import Tokenizer
 
 from bench.ceiling import ceiling
 from bench.peers import Peer, Transformers, openai_server, own_worker
-from bench.report import machine, save, table
+from bench.report import machine, publish, table
 from bench.scenarios import Scenarios
 from gateway.up.model import find_model
 from worker.tokenizer import read_vocabulary
@@ -43,10 +43,7 @@ Figures = dict[str, dict[str, float]]
 def main() -> int:
     flags = _flags()
     figures = asyncio.run(_measure(flags))
-    print(_as_text(figures), file=sys.stderr if flags.json else sys.stdout)
-    print(f"saved as {save('engine', figures)}", file=sys.stderr)
-    if flags.json:
-        print(json.dumps(figures))
+    publish("engine", figures, _as_text(figures), as_json=flags.json)
     return 0
 
 

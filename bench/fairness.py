@@ -10,7 +10,6 @@ p99_ttft_burst_ms / p99_ttft_quiet_ms, and of `requests` < 100 the 99th percenti
 
 import argparse
 import asyncio
-import json
 import math
 import random
 import sys
@@ -20,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from bench.client import ChatClient, Reply
-from bench.report import machine, save, table
+from bench.report import machine, publish, say, table
 from bench.stack import Stack
 
 _WORDS = ("salt", "road", "cart", "horse", "market", "tally", "barrel", "ledger", "bridge", "toll", "harbour", "anvil")
@@ -30,10 +29,7 @@ _LEAD_SECONDS = 8.0  # until the burst holds every slot
 def main() -> int:
     flags = _flags()
     figures = asyncio.run(_measure(flags))
-    print(_as_table(figures), file=sys.stderr if flags.json else sys.stdout)
-    print(f"saved as {save('fairness', figures)}", file=sys.stderr)
-    if flags.json:
-        print(json.dumps(figures))
+    publish("fairness", figures, _as_table(figures), as_json=flags.json)
     return 0
 
 
@@ -47,9 +43,9 @@ async def _measure(flags: argparse.Namespace) -> dict[str, Any]:
         ):
             model = await globex.model()
             await _paced(globex, model, flags, count=3)
-            _say("globex alone")
+            say("globex alone")
             quiet = await _paced(globex, model, flags, count=flags.requests)
-            _say(f"globex beside {flags.streams} long requests of acme at a time")
+            say(f"globex beside {flags.streams} long requests of acme at a time")
             burst, long, seconds = await _beside_burst(globex, acme, model, flags)
     return figures_of(quiet, burst, long, seconds) | {"conditions": conditions}
 
@@ -143,10 +139,6 @@ def _flags() -> argparse.Namespace:
     parser.add_argument("--long-reply", type=int, default=48, help="tokens of its reply")
     parser.add_argument("--json", action="store_true", help="print one JSON object last")
     return parser.parse_args()
-
-
-def _say(text: str) -> None:
-    print(f"bench: {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

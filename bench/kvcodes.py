@@ -10,7 +10,6 @@ CPU time of one thread, medians; the kinds of KV take turns, so that a busy mach
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 
-from bench.report import machine, save, table
+from bench.report import machine, publish, table
 from gateway.up.model import find_model
 from kernels import KV_CODES, KVCodes
 from worker.kv import KVShape, SlotLayout
@@ -39,10 +38,7 @@ def main() -> int:
     figures: dict[str, Any] = {"tokens": flags.tokens, "copies": copies(model.kv_shape, flags.tokens)}
     figures |= {"step_ms": {str(rows): steps(model, rows) for rows in _ROWS}}
     figures |= {"torch": torch.__version__, "machine": machine()}
-    print(_as_text(figures), file=sys.stderr if flags.json else sys.stdout)
-    print(f"saved as {save('kvcodes', figures)}", file=sys.stderr)
-    if flags.json:
-        print(json.dumps(figures))
+    publish("kvcodes", figures, _as_text(figures), as_json=flags.json)
     return 0
 
 

@@ -13,7 +13,6 @@ cliff             coding-agent sessions on a pool that holds a third of them, by
 """
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -29,7 +28,7 @@ import torch
 from bench.cliff import Rates, made_up_sessions, recorded_sessions, replay
 from bench.engine_rig import EngineRig
 from bench.growth import BLOCK, grown_apart
-from bench.report import machine, save, table
+from bench.report import machine, publish, table
 from cacheplane.identity import Namespace, Span
 from cacheplane.wire import Tier
 from worker.kv import KVLimits, KVMemory, KVShape, SlotLayout
@@ -61,10 +60,7 @@ def main() -> int:
         "prefill_tps": round(rates.prefill, 1),
         "machine": machine(),
     }
-    print(_as_text(figures), file=sys.stderr if flags.json else sys.stdout)
-    print(f"saved as {save('memory', figures)}", file=sys.stderr)
-    if flags.json:
-        print(json.dumps(figures))
+    publish("memory", figures, _as_text(figures), as_json=flags.json)
     return 0
 
 

@@ -8,12 +8,11 @@ the mean; times are medians, and ratios are against round robin. All sessions de
 
 import argparse
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Any, Final
 
-from bench.report import machine, save, table
+from bench.report import machine, publish, say, table
 from bench.sessions import replay
 from bench.stack import Stack
 
@@ -24,17 +23,14 @@ _COLUMNS: Final = ("ttft_cold_ms", "ttft_warm_ms", "hit_rate", "imbalance", "sec
 def main() -> int:
     flags = _flags()
     figures = asyncio.run(_measure(flags))
-    print(_as_table(figures["policies"]), file=sys.stderr if flags.json else sys.stdout)
-    print(f"saved as {save('placement', figures)}", file=sys.stderr)
-    if flags.json:
-        print(json.dumps(figures))
+    publish("placement", figures, _as_table(figures["policies"]), as_json=flags.json)
     return 0
 
 
 async def _measure(flags: argparse.Namespace) -> dict[str, Any]:
     policies: dict[str, Any] = {}
     for policy in flags.policies:
-        print(f"bench: starting {flags.workers} workers with placement {policy}", file=sys.stderr)
+        say(f"starting {flags.workers} workers with placement {policy}")
         with Stack(workers=flags.workers, placement=policy) as stack:
             found = await replay(stack.url, stack.keys["SALTWAY_KEY_ACME"], flags)
         policies[policy] = found | {"imbalance": imbalance(found["computed_tokens"], flags.workers)}

@@ -12,7 +12,6 @@ w8a8 (int8 on CUDA) are the codes of CUDA, multiplied by the CPU, where the rest
 """
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from bench.report import machine, save, table
+from bench.report import machine, publish, table
 from gateway.up.model import find_model
 from kernels import KV_CODES, Storage, compute_dtype, multiplies_float16
 from kernels.native import native
@@ -44,10 +43,7 @@ def main() -> int:
     tokens = tokenizer.encode(flags.text.read_text("utf-8")).ids[: flags.tokens]
     figures = {"tokens": len(tokens), "text": flags.text.name, **measure(weights, tokens)}
     figures |= {"model": flags.model, "torch": torch.__version__, "machine": machine()}
-    print(_as_text(figures), file=sys.stderr if flags.json else sys.stdout)
-    print(f"saved as {save('quality', figures)}", file=sys.stderr)
-    if flags.json:
-        print(json.dumps(figures))
+    publish("quality", figures, _as_text(figures), as_json=flags.json)
     return 0
 
 

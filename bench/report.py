@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +43,20 @@ def save(name: str, figures: dict[str, Any]) -> Path:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(figures, indent=2) + "\n")
     return path
+
+
+def publish(name: str, figures: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """The end of a benchmark: its table for people, its figures saved, and for programs one JSON object on standard
+    output, which the table then leaves to it."""
+    print(text, file=sys.stderr if as_json else sys.stdout)
+    say(f"saved as {save(name, figures)}")
+    if as_json:
+        print(json.dumps(figures))
+
+
+def say(text: str) -> None:
+    """A word about what is going on, for who waits."""
+    print(f"bench: {text}", file=sys.stderr)
 
 
 def _processor() -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.agents import Session, made_up, recorded
 from bench.client import ChatClient, Reply, RequestError
-from bench.report import machine, save, table
+from bench.report import machine, publish, say, table
 from bench.stack import Stack
 
 _BLOCK = 16
@@ -46,11 +46,7 @@ class Turn:
 def main() -> int:
     flags = _flags()
     figures = asyncio.run(_measure(flags))
-    print(_as_table(figures), file=sys.stderr if flags.json else sys.stdout)
-    path = save("sessions", figures)
-    print(f"saved as {path}", file=sys.stderr)
-    if flags.json:
-        print(json.dumps(figures))
+    publish("sessions", figures, _as_table(figures), as_json=flags.json)
     return 0
 
 
@@ -61,7 +57,7 @@ async def _measure(flags: argparse.Namespace) -> dict[str, Any]:
         return await replay(flags.url, flags.key, flags) | {"conditions": conditions}
     results: dict[str, Any] = {}
     for placement in ("cost", "load-only"):
-        _say(f"starting a stack with placement {placement}")
+        say(f"starting a stack with placement {placement}")
         with Stack(workers=flags.workers, placement=placement) as stack:
             results[placement] = await replay(stack.url, stack.keys["SALTWAY_KEY_ACME"], flags)
     return {**results["cost"], "without_placement": results["load-only"], "conditions": conditions}
@@ -113,7 +109,7 @@ async def _play(client: ChatClient, model: str, session: Session, flags: argpars
             return None
         turns.append(Turn(session.name, number + 1, previous, reply))
         previous = reply.prompt
-        _say(f"{session.name} turn {number + 1}: {reply.cached}/{reply.prompt} cached, ttft {reply.ttft_ms:.0f} ms")
+        say(f"{session.name} turn {number + 1}: {reply.cached}/{reply.prompt} cached, ttft {reply.ttft_ms:.0f} ms")
     return turns
 
 
@@ -196,10 +192,6 @@ def _flags() -> argparse.Namespace:
     if flags.turns is None:
         flags.turns = 1_000 if flags.sessions else 6
     return flags
-
-
-def _say(text: str) -> None:
-    print(f"bench: {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

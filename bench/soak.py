@@ -11,7 +11,6 @@ files may have grown from the middle of the run to its end. Exit code 1 if one h
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import sys
@@ -25,7 +24,7 @@ import psutil
 
 from bench.agents import made_up
 from bench.client import ChatClient, RequestError
-from bench.report import machine, save, table
+from bench.report import machine, publish, table
 from bench.stack import Stack
 from cacheplane.wire import decode_snapshot
 
@@ -52,10 +51,7 @@ def main() -> int:
         exit_code = stack.stop()
     figures |= {"minutes": flags.minutes, "workers": flags.workers, "exit_code": exit_code, "machine": machine()}
     figures["passed"] = not any(figures[name] for name in _VERDICTS) and exit_code == 0
-    print(_as_text(figures), file=sys.stderr if flags.json else sys.stdout)
-    print(f"saved as {save('soak', figures)}", file=sys.stderr)
-    if flags.json:
-        print(json.dumps(figures))
+    publish("soak", figures, _as_text(figures), as_json=flags.json)
     return 0 if figures["passed"] else 1
 
 

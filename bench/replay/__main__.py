@@ -19,7 +19,7 @@ from bench.replay.plot import svg
 from bench.replay.policies import POLICIES
 from bench.replay.simulation import Simulation
 from bench.replay.trace import Trace, load
-from bench.report import machine, table
+from bench.report import machine, say, table
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def _outcomes(trace: Trace, simulated: Machine, flags: argparse.Namespace) -> di
     chosen = [flags.policy] if flags.policy else list(POLICIES)
     outcomes = {}
     for name in chosen:
-        print(f"bench: {name}", file=sys.stderr)
+        say(name)
         policy = POLICIES[name](flags.workers)
         outcomes[name] = Simulation(trace, simulated, flags.workers, policy).run()
     return outcomes
