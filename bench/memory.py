@@ -2,7 +2,8 @@
 
     python -m bench.memory [--sessions FILE] [--blocks 1000000] [--json]
 
-scheduler_share   the engine's own time in a step, of the step, with 32 sequences decoding on the real model
+scheduler_share   time of scheduler and KV memory in a step, of the step, with 32 sequences decoding on the real model
+engine_share      the same of all that is not the model's forward pass: tokens are chosen and told too
 match_32k_ms      finding a prompt of 32,768 tokens that is wholly known, median, in the largest tree
 bytes_per_block   memory for a block beyond its KV, at the size of the tree where it is most; leased_: under a lease
 growth            both, and the cost of storing a block, as the tree grows to a million blocks (bench/growth.py)
@@ -23,7 +24,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from bench.cliff import Rates, made_up_sessions, recorded_sessions, replay
 from bench.engine_rig import EngineRig
@@ -34,22 +34,19 @@ from cacheplane.wire import Tier
 from worker.kv import KVLimits, KVMemory, KVShape, SlotLayout
 
 _SPANS = [Span(0, Namespace(b"n" * 32))]
-_REAL = KVShape(layers=30, kv_heads=3, head_dim=64, dtype=torch.float32)
 
 
 def main() -> int:
     flags = _flags()
     plain, leased = grown_apart(flags.blocks, leased=False), grown_apart(flags.blocks, leased=True)
     rig = EngineRig()
-    copies = copy_rates(flags.copies)
-    rates = Rates(
-        rig.prefill_tps,
-        copies["host_gb_s"] * 1e9 / _REAL.bytes_per_token,
-        copies["disk_gb_s"] * 1e9 / _REAL.bytes_per_token,
-    )
+    shares = rig.shares()
+    copies, token_bytes = copy_rates(rig.shape, flags.copies), rig.shape.bytes_per_token
+    rates = Rates(rig.prefill_tps, copies["host_gb_s"] * 1e9 / token_bytes, copies["disk_gb_s"] * 1e9 / token_bytes)
     sessions = recorded_sessions(flags.sessions, flags.count) if flags.sessions else made_up_sessions(flags.count)
     figures: dict[str, Any] = {
-        "scheduler_share": round(rig.scheduler_share(), 4),
+        "scheduler_share": shares.scheduler,
+        "engine_share": shares.engine,
         "match_32k_ms": plain[-1]["match_ms"],
         "bytes_per_block": max(row["bytes_per_block"] for row in plain),
         "leased_bytes_per_block": max(row["bytes_per_block"] for row in leased),
@@ -58,28 +55,29 @@ def main() -> int:
         **copies,
         "cliff": replay(sessions, rates),
         "prefill_tps": round(rates.prefill, 1),
+        "kv": {"kind": rig.shape.kind, "bytes_per_token": token_bytes},
         "machine": machine(),
     }
     publish("memory", figures, _as_text(figures), as_json=flags.json)
     return 0
 
 
-def copy_rates(blocks: int) -> dict[str, float]:
+def copy_rates(shape: KVShape, blocks: int) -> dict[str, float]:
     """GB/s of the tiers' own path into a slot, and of plain copies and reads of the same bytes on this machine."""
     size = blocks * BLOCK
     tokens = array("I", range(size + 1))
     with TemporaryDirectory() as folder:
-        limits = KVLimits((blocks + 4) * _REAL.bytes_per_token * BLOCK, 2 << 30, Path(folder), "bench")
+        limits = KVLimits((blocks + 4) * shape.bytes_per_token * BLOCK, 2 << 30, Path(folder), "bench")
         measured: dict[str, float] = {}
         for tier in (Tier.HOST, Tier.DISK):
-            slots = SlotLayout(_REAL, slots=1, context=size + BLOCK, blocks=blocks, block_size=BLOCK)
+            slots = SlotLayout(shape, slots=1, context=size + BLOCK, blocks=blocks, block_size=BLOCK)
             only = limits if tier == Tier.HOST else KVLimits(0, limits.disk_bytes, limits.folder, "bench")
             memory = KVMemory(slots, only)
             for pushed in (0, 1, 0, 1, 0):
                 _store(memory, array("I", (token + pushed * 1_000_000 for token in tokens)))
-            measured[f"{tier.name.lower()}_gb_s"] = round(memory.reuse.load_tps(tier) * _REAL.bytes_per_token / 1e9, 3)
+            measured[f"{tier.name.lower()}_gb_s"] = round(memory.reuse.load_tps(tier) * shape.bytes_per_token / 1e9, 3)
             memory.shut()
-        return measured | _machine_rates(Path(folder), blocks * BLOCK * _REAL.bytes_per_token)
+        return measured | _machine_rates(Path(folder), blocks * BLOCK * shape.bytes_per_token)
 
 
 def _machine_rates(folder: Path, size: int) -> dict[str, float]:
@@ -132,7 +130,8 @@ def _store(memory: KVMemory, tokens: "array[int]") -> None:
 def _as_text(figures: dict[str, Any]) -> str:
     rows = [list(row.values()) for row in figures["cliff"]]
     head = [
-        f"scheduler share of a step at 32   {100 * figures['scheduler_share']:.2f} %",
+        f"scheduler share of a step at 32   {100 * figures['scheduler_share']:.2f} %; of the whole engine "
+        f"{100 * figures['engine_share']:.2f} %",
         f"match of 32,768 tokens            {figures['match_32k_ms']} ms",
         f"bytes per block beyond the KV     {figures['bytes_per_block']}; leased {figures['leased_bytes_per_block']}",
         f"host into a slot                  {figures['host_gb_s']} GB/s; plain copy {figures['machine_memory_gb_s']}",
