@@ -36,7 +36,7 @@ const tables = {
     { class: "wrap", text: (row) => reasons(row.missed_tokens) },
   ]),
   live: new LiveTable("live", (row) => row.id, [
-    { class: "id", text: (row) => shortId(row.id) },
+    { class: "id", text: (row) => shortId(row.id), title: (row) => row.id },
     { text: (row) => row.tenant },
     { text: (row) => row.model || NONE },
     { text: (row) => row.worker || NONE },
@@ -63,7 +63,7 @@ const tables = {
   ]),
   recent: new LiveTable("recent", (row) => row.id, [
     { text: (row) => timeOfDay(row.ended_at) },
-    { class: "id", text: (row) => shortId(row.id) },
+    { class: "id", text: (row) => shortId(row.id), title: (row) => row.id },
     { text: (row) => row.tenant },
     { text: (row) => row.worker || NONE },
     tag((row) => String(row.status), (row) => (row.status < 400 ? "good" : row.status < 500 ? "warn" : "bad")),

@@ -29,9 +29,10 @@ export function shortId(id) {
   return id.length > 14 ? `…${id.slice(-12)}` : id;
 }
 
-/** "first seen 62.0 %, evicted 30.5 %": the largest first, each a share of all. */
+/** "first seen 62.0 %, evicted 30.5 %": the largest first, each a share of all; lines break between them only. */
 export function reasons(tokens) {
   const total = Object.values(tokens).reduce((sum, value) => sum + value, 0);
   const sorted = Object.entries(tokens).sort(([, one], [, other]) => other - one);
-  return sorted.map(([reason, value]) => `${reason.replaceAll("_", " ")} ${share(value / total)}`).join(", ") || NONE;
+  const each = sorted.map(([reason, value]) => `${reason} ${share(value / total)}`.replaceAll(/[_ ]/g, "\u00a0"));
+  return each.join(", ") || NONE;
 }

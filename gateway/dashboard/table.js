@@ -6,7 +6,7 @@
  */
 
 export class LiveTable {
-  /** columns: [{ class?, text(record) } | { class?, draw(cell, record) }]; key(record) is unique in the list. */
+  /** columns: [{ class?, text(record), title?(record) } | { class?, draw(cell, record) }]; key(record) is unique in the list. */
   constructor(id, key, columns) {
     this.body = document.querySelector(`#${id} tbody`);
     this.frame = document.querySelector(`#${id}`);
@@ -67,6 +67,7 @@ function fill(cell, column, record) {
   }
   const text = column.text(record);
   if (cell.textContent !== text) cell.textContent = text;
+  if (column.title) cell.title = column.title(record);
 }
 
 /** A column that shows a short word as a coloured tag; tone(record) is good, warn, bad or empty. */

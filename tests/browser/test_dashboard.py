@@ -131,6 +131,8 @@ async def test_a_live_request_appears_moves_and_leaves_within_the_second(page: P
         recent = page.locator("#recent tbody tr")
         await expect(recent.locator(".tag")).to_have_text("200")
         await expect(recent.locator("td").nth(5)).to_have_text("stop")
+        (ended,) = (await stack.admin("recent"))["requests"]
+        await expect(recent.locator("td").nth(1)).to_have_attribute("title", ended["id"])
 
 
 async def test_workers_are_shown_and_one_that_vanishes_turns_red(page: Page) -> None:
