@@ -7,8 +7,8 @@ decode_tps        tokens a second of all replies together while all of them deco
 prefill_tps       tokens of a prompt that nobody has seen, by its length, a second until the first token
 ttft_warm_ms      to the first token of a prompt whose first 1,500 tokens were sent before
 agent_session_s   ten turns with 20 tools, each answered by JSON arguments, by sessions at once
-constraint_ratio  time per token of JSON by a schema, over that of free text: of a bare schema and as our gateway puts
-                  it, and the same of a worker without drafts, since free text of a small model repeats itself
+constraint_ratio  time per token of JSON by a schema, over that of free text behind like prompts: of a bare schema and
+                  as our gateway puts it, and the same of a worker without drafts, since a small model repeats itself
 ratio             of each figure to the peer's, always such that above 1 is better for us
 
 Rounds of all engines are interleaved, and figures are medians over them. docs/benchmarks.md says how peers are started.

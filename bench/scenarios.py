@@ -15,7 +15,7 @@ from gateway.schemas.gate import SchemaGate
 _TEXT = Path(__file__).parent / "texts" / "mixed.txt"
 _PROMPT = 64  # tokens of context that decoding starts from
 _REPLY = 96
-_REPLIES = 3  # that a constraint is timed at
+_REPLIES = 6  # that a constraint is timed at
 _TURNS = 10
 _ARGUMENTS = 48  # tokens that the arguments of one call may have
 _SCHEMA = {
@@ -35,6 +35,7 @@ _SCHEMA = {
     "required": ["items"],
     "additionalProperties": False,
 }
+_LISTS = [["Check the heating", "Call the plumber", "Pay the invoice of May"], ["Book two seats", "Send the ticket"]]
 
 
 class Scenarios:
@@ -65,7 +66,8 @@ class Scenarios:
         return sum(await asyncio.gather(*(self._session(peer) for _ in range(sessions)))) / sessions
 
     async def constraint_ratio(self, peer: Peer) -> dict[str, float]:
-        """Seconds per token of JSON behind the first, over those of free text, by how the schema is put.
+        """Seconds per token of JSON behind the first, over those of free text behind like prompts, by how the schema is
+        put.
 
         1         as it is: white space is up to the model
         gateway   as our gateway puts it: one spelling for each value; of our worker alone
@@ -75,10 +77,11 @@ class Scenarios:
         return {name: await self._per_token(peer, schema) / free for name, schema in schemas.items()}
 
     async def _per_token(self, peer: Peer, schema: dict[str, Any] | None) -> float:
-        """Seconds; of several replies, since how much one repeats itself is chance."""
-        seconds, tokens = 0.0, 0
+        """Seconds; of several replies, since how much one repeats itself is chance. Prompts show two lists as the
+        schema has them, so that free text has something of the kind to go on with."""
+        seconds, tokens, lists = 0.0, 0, self._encode("\n".join(["\nLists:", *map(_as_list, _LISTS), ""]))
         for _ in range(_REPLIES):
-            reply = await peer.generate(self._fresh(_PROMPT), 2 * _REPLY, schema)
+            reply = await peer.generate([*self._fresh(_PROMPT), *lists], 2 * _REPLY, schema)
             seconds += reply.at[-1] - reply.at[0]
             tokens += len(reply.at if schema is None else self._encode(reply.text)) - 1
         return seconds / tokens
@@ -104,6 +107,10 @@ class Scenarios:
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text).ids)
+
+
+def _as_list(notes: list[str]) -> str:
+    return json.dumps({"items": [{"id": number, "note": note} for number, note in enumerate(notes, 1)]})
 
 
 def _as_gateway(schema: dict[str, Any]) -> dict[str, Any]:
