@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kernels.native import CodedLinear
-from kernels.products import CodesProduct, Product
+from kernels.products import CodesProduct, Product, SideBySide
 
 
 class Linear:
@@ -23,9 +23,8 @@ class Linear:
     def coded(self) -> CodedLinear | None:
         """The same for the kernels in C, where W is kept as codes and the bias, if there is one, in float32."""
         plain = self._bias is None or self._bias.dtype == torch.float32
-        return (
-            CodedLinear(self._product.panels, self._bias) if isinstance(self._product, CodesProduct) and plain else None
-        )
+        panels = self._product.panels if isinstance(self._product, CodesProduct | SideBySide) else None
+        return CodedLinear(panels, self._bias) if panels is not None and plain else None
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self._product(x)

@@ -74,10 +74,15 @@ class CodesProduct:
         self, native: Native, codes: Tensor, scale: Tensor, minimum: Tensor | None = None, wide: int = 16
     ) -> None:
         self._native = native
-        self.panels = Panels(codes, scale, minimum, wide)
+        self._panels = Panels(codes, scale, minimum, wide)
+
+    @property
+    def panels(self) -> tuple[Panels, ...]:
+        """The matrix, for the kernels in C."""
+        return (self._panels,)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._native.multiply(x.float().contiguous(), self.panels).to(x.dtype)
+        return self._native.multiply(x.float().contiguous(), self._panels).to(x.dtype)
 
 
 class SideBySide:
@@ -85,6 +90,12 @@ class SideBySide:
 
     def __init__(self, products: Sequence[Product]) -> None:
         self._products = list(products)
+
+    @property
+    def panels(self) -> tuple[Panels, ...] | None:
+        """The matrices, for the kernels in C; None when one of them is not kept as codes."""
+        coded = [product.panels for product in self._products if isinstance(product, CodesProduct)]
+        return tuple(part for panels in coded for part in panels) if len(coded) == len(self._products) else None
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.cat([product(x) for product in self._products], dim=1)

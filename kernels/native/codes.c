@@ -214,8 +214,8 @@ static void multiply_unpacked(const v32 *slice, const group *of, long count, lon
 }
 
 /* One panel: y [rows, 64] += x times it, as many groups at a time as can be kept unpacked. */
-static void multiply_panel(const matrix *by, long panel, activations x, long rows, float *y, v32 *kept) {
-    long outputs = by->panels * PANEL, most = INPUTS / by->size, steps = by->size * x.bits / 32;
+static void multiply_panel(const matrix *by, long panel, activations x, long rows, float *y, long outputs, v32 *kept) {
+    long most = INPUTS / by->size, steps = by->size * x.bits / 32;
     group of[INPUTS / 16];
     for (long first = 0; first < by->groups; first += most) {
         long count = by->groups - first < most ? by->groups - first : most;
@@ -231,8 +231,8 @@ static void multiply_panel(const matrix *by, long panel, activations x, long row
     }
 }
 
-void saltway_multiply(const matrix *by, const float *x, long rows, void *room, float *y, int threads) {
-    long outputs = by->panels * PANEL, words = rows * by->groups * by->size * by->wide / 32;
+void saltway_multiply(const matrix *by, const float *x, long rows, void *room, float *y, long apart, int threads) {
+    long words = rows * by->groups * by->size * by->wide / 32;
     float *scale = (float *)room + words;
     activations numbers = {room, scale, scale + rows * by->groups, by->groups, by->size, by->wide};
 #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -248,8 +248,8 @@ void saltway_multiply(const matrix *by, const float *x, long rows, void *room, f
 #pragma omp for schedule(static)
         for (long panel = 0; panel < by->panels; panel++) {
             float *mine = y + panel * PANEL;
-            for (long i = 0; rows <= FEW && i < rows; i++) memset(mine + i * outputs, 0, PANEL * sizeof(float));
-            multiply_panel(by, panel, numbers, rows, mine, kept);
+            for (long i = 0; rows <= FEW && i < rows; i++) memset(mine + i * apart, 0, PANEL * sizeof(float));
+            multiply_panel(by, panel, numbers, rows, mine, apart, kept);
         }
     }
 }

@@ -17,7 +17,8 @@ typedef struct {
 
 /* y [rows, panels * 64] = x [rows, groups * size] times the matrix.
 
+   apart  numbers between two rows of y, a multiple of 8
    room   for rows * (groups * size * wide / 32 + 2 * groups) numbers of 32 bits */
-void saltway_multiply(const matrix *by, const float *x, long rows, void *room, float *y, int threads);
+void saltway_multiply(const matrix *by, const float *x, long rows, void *room, float *y, long apart, int threads);
 
 #endif

@@ -4,9 +4,11 @@
 #include "lanes.h"
 #include "rows.h"
 
+enum { PARTS = 3 /* queries, keys and values at most */ };
+
 typedef struct {
-    const matrix *by;
-    const float *bias; /* NULL without */
+    const matrix *parts[PARTS]; /* their outputs lie side by side; NULL behind the last */
+    const float *bias;          /* NULL without */
 } linear;
 
 typedef struct {
@@ -33,9 +35,10 @@ typedef struct {
 } pass;
 
 static void apply(const linear *by, const float *x, const pass *all, float *y, int threads) {
-    long rows = all->rows;
-    saltway_multiply(by->by, x, rows, all->room, y, threads);
-    long outputs = by->by->panels * PANEL;
+    long rows = all->rows, outputs = 0, at = 0;
+    for (int p = 0; p < PARTS && by->parts[p]; p++) outputs += by->parts[p]->panels * PANEL;
+    for (int p = 0; p < PARTS && by->parts[p]; at += by->parts[p++]->panels * PANEL)
+        saltway_multiply(by->parts[p], x, rows, all->room, y + at, outputs, threads);
     for (long i = 0; by->bias && i < rows; i++)
         for (long r = 0; r < outputs; r += 8) store(y + i * outputs + r, load(y + i * outputs + r) + load(by->bias + r));
 }

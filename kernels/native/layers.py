@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -10,19 +11,22 @@ from torch import Tensor
 from kernels.native.library import LANES, Native, SlotTask
 from kernels.native.panels import PANEL, Panels
 
+PARTS: Final = 3  # of layers.c
 _POINTER, _LONG = ctypes.c_void_p, ctypes.c_long
 
 
 @dataclass(frozen=True, slots=True)
 class CodedLinear:
-    """y = x · Wᵀ + b of float32 activations, W by its codes."""
+    """y = x · Wᵀ + b of float32 activations, W by its codes, or by those of up to PARTS matrices whose outputs lie side
+    by side, as where a file has values in more bits than queries and keys."""
 
-    panels: Panels
+    parts: tuple[Panels, ...]
     bias: Tensor | None
 
     @property
-    def fills_panels(self) -> bool:
-        return self.panels.outputs == self.panels.panels * PANEL
+    def is_known(self) -> bool:
+        """Whether the kernels in one call take it."""
+        return len(self.parts) <= PARTS and all(part.outputs == part.panels * PANEL for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class SlotTasks:
 class _Linear(ctypes.Structure):
     """`linear` of layers.c."""
 
-    _fields_ = [("by", _POINTER), ("bias", _POINTER)]
+    _fields_ = [("parts", _POINTER * PARTS), ("bias", _POINTER)]
 
 
 class _Layer(ctypes.Structure):
@@ -100,14 +104,14 @@ class CodedLayers:
         self._library, self._held = library, layers  # the structures have their addresses alone
         self._layers = (_Layer * len(layers))(*map(_layer, layers))
         self._width = layers[0].attention_norm.numel()
-        self._hidden = layers[0].down.panels.inputs
-        self._room = max(one.panels.room for layer in layers for one in layer.linears)
+        self._hidden = layers[0].down.parts[0].inputs
+        self._room = max(part.room for layer in layers for one in layer.linears for part in one.parts)
         self._heads, self._kv_heads, self._head_dim, self._epsilon = heads, kv_heads, head_dim, epsilon
 
     @staticmethod
     def takes(layers: Sequence[CodedLayer], head_dim: int) -> bool:
         """Whether the kernels know layers of these sizes."""
-        return head_dim % (2 * LANES) == 0 and all(one.fills_panels for layer in layers for one in layer.linears)
+        return head_dim % (2 * LANES) == 0 and all(one.is_known for layer in layers for one in layer.linears)
 
     def run(self, x: Tensor, cos: Tensor, sin: Tensor, tasks: SlotTasks) -> None:
         """x [rows, width] becomes what the last layer gives; the rows' KV is written into their slots.
@@ -157,4 +161,5 @@ def _layer(of: CodedLayer) -> _Layer:
 
 
 def _linear(of: CodedLinear) -> _Linear:
-    return _Linear(ctypes.addressof(of.panels.matrix), None if of.bias is None else of.bias.data_ptr())
+    parts = (_POINTER * PARTS)(*(ctypes.addressof(part.matrix) for part in of.parts))
+    return _Linear(parts, None if of.bias is None else of.bias.data_ptr())

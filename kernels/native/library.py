@@ -17,7 +17,7 @@ LANES: Final = 8  # what dimensions of rows and heads must be a multiple of; hal
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 _SIGNATURES: Final = {
-    "multiply": (_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT),
+    "multiply": (_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _INT),
     "attend": (_POINTER, _INT),
     "place": (_POINTER, _POINTER, _LONG, _POINTER, _LONG),
     "norm": (_POINTER, _POINTER, _LONG, _LONG, _LONG, _FLOAT, _POINTER, _INT),
@@ -51,8 +51,8 @@ class Native:
     def multiply(self, x: Tensor, by: Panels) -> Tensor:
         """x [rows, inputs] -> [rows, outputs]. A row's result is the same bits alone and among others."""
         y, room = torch.empty(len(x), by.panels * PANEL), torch.empty(len(x) * by.room)
-        threads = torch.get_num_threads()
-        self._multiply(ctypes.byref(by.matrix), x.data_ptr(), len(x), room.data_ptr(), y.data_ptr(), threads)
+        into, threads = (y.data_ptr(), y.shape[1]), torch.get_num_threads()
+        self._multiply(ctypes.byref(by.matrix), x.data_ptr(), len(x), room.data_ptr(), *into, threads)
         return y if by.outputs == y.shape[1] else y[:, : by.outputs].contiguous()
 
     def attend(self, task: "SlotTask", k: Tensor, v: Tensor) -> None:

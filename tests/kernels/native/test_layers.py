@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kernels import CodesProduct, Linear, RMSNorm, Rotary, gated, in_groups, rotate
+from kernels import CodesProduct, Linear, RMSNorm, Rotary, SideBySide, gated, in_groups, in_rows, rotate
 from kernels.native import CodedLayer, CodedLayers, CodedLinear, Native, SlotTask, SlotTasks
 
 SLOTS, CONTEXT, LAYERS, EPSILON = 3, 64, 3, 1e-5
 HEADS, KV_HEADS, DIM, WIDTH, HIDDEN = 4, 2, 16, 64, 96
+PANEL = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,18 @@ class Layer:
         return CodedLayer(self.attention_norm.weight, qkv, qk_norm, output, self.ffn_norm.weight, gate_up, down)
 
 
-def linear(library: Native, outputs: int, inputs: int, *, bias: bool = False) -> Linear:
+def product(library: Native, outputs: int, inputs: int) -> CodesProduct:
     found = in_groups(torch.randn(outputs, inputs) / inputs**0.5)
-    product = CodesProduct(library, found.codes, found.scale, found.minimum)
-    return Linear(product, torch.randn(outputs) if bias else None)
+    return CodesProduct(library, found.codes, found.scale, found.minimum)
+
+
+def in_8_bits(library: Native, outputs: int, inputs: int) -> CodesProduct:
+    found = in_rows(torch.randn(outputs * inputs // 16, 16) / inputs**0.5)
+    return CodesProduct(library, found.codes.view(outputs, inputs), found.scale.view(outputs, -1))
+
+
+def linear(library: Native, outputs: int, inputs: int, *, bias: bool = False) -> Linear:
+    return Linear(product(library, outputs, inputs), torch.randn(outputs) if bias else None)
 
 
 def coded(of: Linear) -> CodedLinear:
@@ -46,10 +55,12 @@ def norm(*shape: int) -> RMSNorm:
     return RMSNorm(1 + 0.1 * torch.randn(shape), EPSILON)
 
 
-def layer(library: Native, *, bias: bool, qk_norm: bool) -> Layer:
+def layer(library: Native, *, bias: bool, qk_norm: bool, mixed: bool) -> Layer:
+    outputs = (HEADS + 2 * KV_HEADS) * DIM
+    kinds = SideBySide([product(library, PANEL, WIDTH), in_8_bits(library, outputs - PANEL, WIDTH)])
     return Layer(
         norm(WIDTH),
-        linear(library, (HEADS + 2 * KV_HEADS) * DIM, WIDTH, bias=bias),
+        Linear(kinds, torch.randn(outputs) if bias else None) if mixed else linear(library, outputs, WIDTH, bias=bias),
         norm(HEADS + KV_HEADS, DIM) if qk_norm else None,
         linear(library, WIDTH, HEADS * DIM, bias=bias),
         norm(WIDTH),
@@ -80,13 +91,20 @@ def one_by_one(
     windows=st.lists(st.sampled_from([None, 5]), min_size=LAYERS, max_size=LAYERS),
     bias=st.booleans(),
     qk_norm=st.booleans(),
+    mixed=st.booleans(),
     seed=st.integers(0, 2**31),
 )
 def test_one_call_gives_the_bits_that_layer_by_layer_gives(
-    library: Native, rows: list[tuple[int, int]], windows: list[int | None], bias: bool, qk_norm: bool, seed: int
+    library: Native,
+    rows: list[tuple[int, int]],
+    windows: list[int | None],
+    bias: bool,
+    qk_norm: bool,
+    mixed: bool,
+    seed: int,
 ) -> None:
     torch.manual_seed(seed)
-    layers = [layer(library, bias=bias, qk_norm=qk_norm) for _ in range(LAYERS)]
+    layers = [layer(library, bias=bias, qk_norm=qk_norm, mixed=mixed) for _ in range(LAYERS)]
     keys = torch.randn(LAYERS, SLOTS, KV_HEADS, 1, DIM, CONTEXT)
     values = torch.randn(LAYERS, SLOTS, KV_HEADS, CONTEXT, DIM)
     places = [(slot, start, count) for slot, (start, count) in enumerate(rows)]
@@ -112,5 +130,13 @@ def test_sizes_that_the_kernels_do_not_know_are_not_taken(library: Native, head_
     assert not CodedLayers.takes([CodedLayer(weight, fits, None, fits, weight, fits, other)], head_dim)
 
 
-def test_a_matrix_that_is_no_codes_is_not_for_one_call() -> None:
+def test_a_matrix_that_is_no_codes_is_not_for_one_call(library: Native) -> None:
     assert Linear(lambda x: x).coded is None
+    assert Linear(SideBySide([product(library, PANEL, WIDTH), lambda x: x])).coded is None
+
+
+def test_nor_are_more_matrices_side_by_side_than_queries_keys_and_values(library: Native) -> None:
+    fits, weight = coded(linear(library, WIDTH, WIDTH)), torch.ones(WIDTH)
+    three, four = (coded(Linear(SideBySide([product(library, PANEL, WIDTH)] * count))) for count in (3, 4))
+    assert CodedLayers.takes([CodedLayer(weight, three, None, fits, weight, fits, fits)], DIM)
+    assert not CodedLayers.takes([CodedLayer(weight, four, None, fits, weight, fits, fits)], DIM)
