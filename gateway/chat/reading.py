@@ -30,8 +30,9 @@ class ChoiceReading:
             return self._heard(self.parser.feed(text))
         return [Text(text)] if text else []
 
-    def close(self) -> list[Event]:
-        return [] if self.parser is None else self._heard(self.parser.finish())
+    def close(self, *, cut: bool) -> list[Event]:
+        """cut   whether the model would have gone on"""
+        return [] if self.parser is None else self._heard(self.parser.finish(cut=cut))
 
     def _heard(self, events: list[Event]) -> list[Event]:
         self.calls += [event for event in events if isinstance(event, CallStart)]
@@ -74,7 +75,7 @@ class Reading:
     def _finish(self, choice: ChoiceReading, frame: FinishFrame) -> list[Event]:
         if frame.reason == "abort":
             raise UpstreamError(code="aborted")
-        events = choice.close()
+        events = choice.close(cut=frame.reason != "stop" or frame.stop is not None)
         choice.finish = self._finish_reason(frame, bool(choice.calls))
         self.outputs.end(frame.index, whole=choice.finish != "length")
         return events

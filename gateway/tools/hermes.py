@@ -92,14 +92,17 @@ class HermesParser:
         self._buffer += text
         return list(self._run())
 
-    def finish(self) -> list[Event]:
-        """The generation is over: what was held back is text, and a call that is open stays as far as it came."""
+    def finish(self, *, cut: bool = False) -> list[Event]:
+        """The generation is over: what was held back is text, and a call that is open stays as far as it came.
+
+        cut   a limit has ended it: then a call that has not come to its arguments is neither, and nothing is said of it
+        """
         events = list(self._run())
         rest, self._buffer = self._buffer, ""
         if self._at in (_At.ARGUMENTS, _At.TAIL):
             events.extend(self._end())
         elif self._at is not _At.TEXT:
-            events.extend(self._text(self._lead + OPEN + rest))
+            events.extend([] if cut else self._text(self._lead + OPEN + rest))
         elif not (self._between and rest.isspace()):
             events.extend(self._text(rest))
         self._at = _At.TEXT

@@ -237,6 +237,15 @@ def test_finish_reasons_are_openais(fields: dict[str, Any], text: str, reason: s
         assert folded(streamed(asked, played))["choices"] == [choice]
 
 
+@pytest.mark.parametrize("reason", ["length", "deadline"])
+def test_markup_of_a_call_that_a_limit_cut_is_not_shown_as_text(reason: str) -> None:
+    said = CALL + "\n" + CALL[:20]
+    choice = plain(request(tools=TOOLS), frames(said, reason=reason))["choices"][0]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("length", None)
+    assert len(choice["message"]["tool_calls"]) == 1
+    assert folded(streamed(request(tools=TOOLS), frames(said, reason=reason)))["choices"][0]["content"] == ""
+
+
 def test_content_is_null_beside_calls_and_never_a_null_list() -> None:
     message = plain(request(tools=TOOLS), frames([CALL]))["choices"][0]["message"]
     assert message["content"] is None

@@ -87,6 +87,17 @@ def test_only_what_may_begin_a_call_is_held_back() -> None:
     assert parser.feed("box>") == [Text("\n<toolbox>")]
 
 
+@pytest.mark.parametrize("text", ["<tool_call>", '<tool_call>\n{"name": "f', '<tool_call>{"arguments": {"x": 1}'])
+def test_a_call_that_was_cut_before_its_arguments_is_no_text(text: str) -> None:
+    parser = HermesParser()
+    assert fold([*parser.feed("I look.\n" + text), *parser.finish(cut=True)]) == ("I look.", [])
+
+
+def test_what_may_have_become_a_call_is_text_when_it_was_cut_too() -> None:
+    parser = HermesParser()
+    assert fold([*parser.feed("a <tool"), *parser.finish(cut=True)]) == ("a <tool", [])
+
+
 def test_past_its_limit_everything_is_dropped() -> None:
     assert fold(run([TWO + "more"], limit=1)) == ("", [("f", '{"x": "1"}', True)])
     assert fold(run(TWO + "more", limit=1)) == ("", [("f", '{"x": "1"}', True)])
