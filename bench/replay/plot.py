@@ -37,7 +37,7 @@ def svg(title: str, outcomes: Mapping[str, Outcome], bound: float) -> str:
 
 def _frame(title: str, axes: Axes, bound: float) -> Iterator[str]:
     right, floor = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-    yield _text(_LEFT, 22, title, "start", bold=True)
+    yield _text(_LEFT, 16, title, "start", bold=True)
     for step in range(_GRID_STEPS + 1):
         rate = axes.most_y * step / _GRID_STEPS
         yield _line(_LEFT, axes.y(rate), right, axes.y(rate), "#dddddd")
@@ -47,9 +47,9 @@ def _frame(title: str, axes: Axes, bound: float) -> Iterator[str]:
     yield _line(_LEFT, floor, right, floor, "#333333")
     yield _line(_LEFT, _TOP, _LEFT, floor, "#333333")
     yield _line(_LEFT, axes.y(bound), right, axes.y(bound), "#333333", dashed=True)
-    yield _text(right, axes.y(bound) - 5, f"infinite cache {bound:.3f}", "end")
+    yield _text((_LEFT + right) / 2, axes.y(bound) - 5, f"infinite cache {bound:.3f}", "middle")
     yield _text((_LEFT + right) / 2, _HEIGHT - 10, "imbalance: busiest worker's prefill work over the mean", "middle")
-    yield _text(_LEFT, _TOP - 5, "hit rate", "middle")
+    yield _text(_LEFT - 6, _TOP - 12, "hit rate", "end")
 
 
 def _dots(outcomes: Mapping[str, Outcome], axes: Axes) -> Iterator[str]:
