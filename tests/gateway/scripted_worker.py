@@ -91,6 +91,7 @@ class ScriptedWorker:
         self.disconnect_seen = asyncio.Event()
         self.state = "ready"
         self.frozen = False
+        self.snapshot_gate: asyncio.Event | None = None  # snapshots wait for it
         self.port = 0
         self.finished: list[str] = []
         self._blocks: dict[bytes, bytes | None] = {}
@@ -206,6 +207,7 @@ class ScriptedWorker:
         return web.Response(body=msgspec.json.encode(load), content_type="application/json")
 
     async def _snapshot(self, _request: web.Request) -> web.Response:
+        await _wait(self.snapshot_gate)
         blocks = [SnapshotBlock(digest, parent, 0) for digest, parent in self._blocks.items()]
         snapshot = Snapshot(self.epoch, len(self._sent) - 1, BLOCK, blocks)
         return web.Response(body=encode_snapshot(snapshot), content_type="application/msgpack")
