@@ -28,6 +28,7 @@ from gateway.workers import WorkerClient, WorkerSession
 
 RETRY = {"retry-after": "1"}
 UNREACHED = "unreached"
+JOIN_SECONDS = 10.0  # that a gateway waits for the snapshots of all ready workers; one may give none
 SNAPSHOTS_AT_ONCE = 4  # of a fleet, so that joining it does not fill the memory and the wire
 
 
@@ -110,9 +111,11 @@ class Cluster:
             for url in urls
         ]
         self._tasks: list[asyncio.Task[None]] = []
+        self._joins_until = 0.0
         self._log: FilteringBoundLogger = get_logger("cluster")
 
     async def __aenter__(self) -> Self:
+        self._joins_until = self._clock() + JOIN_SECONDS
         self._tasks = [asyncio.create_task(link.run(), name=f"link-{link.client.url}") for link in self._links]
         return self
 
@@ -161,8 +164,11 @@ class Cluster:
 
     @property
     def ready(self) -> bool:
-        """Somebody can be served, and by what the index knows: one ready worker whose snapshot is in."""
+        """Somebody can be served, and by what the index knows: one ready worker whose snapshot is in, and while this
+        gateway joins, those of all, for what the others hold would be decided blind."""
         now = self._clock()
+        if now < self._joins_until and any(link.pending for link in self._links):
+            return False
         names = {link.info.name for link in self._links if link.info is not None and link.synced}
         synced = {link.worker_id for link in self._links if link.synced}
         return any(worker.id in synced for name in names for worker in self._fleet.ready(name, now))

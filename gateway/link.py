@@ -75,6 +75,13 @@ class WorkerLink:
         """The worker's blocks are in the index, so that placement knows what it holds."""
         return self.worker_id is not None and self._index.synced(self.worker_id)
 
+    @property
+    def pending(self) -> bool:
+        """It may soon be synced: nothing was heard from the address yet, or a ready worker's snapshot is due."""
+        if self.info is None or self.load is None:
+            return self.error is None
+        return self.load.state == "ready" and not self.synced
+
     async def run(self) -> None:
         """Follow the address until cancelled."""
         try:

@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any
 
+import pytest
+
+from gateway import cluster
 from tests.gateway.scripted_worker import ScriptedWorker
 from tests.gateway.stack import Stack, running
 
@@ -57,3 +60,24 @@ async def test_a_joining_gateway_is_not_ready_before_its_snapshot_and_counts_wha
             await knows(second, [worker])
             assert (await second.post(said(1))).headers["x-saltway-placement"] == "events"
             assert "saltway_blind_decision_share 0.5" in await (await second.get("/metrics", second.keys.admin)).text()
+
+
+async def test_it_waits_for_the_snapshots_of_all_workers_that_are_ready() -> None:
+    workers = [ScriptedWorker("w0"), ScriptedWorker("w1"), ScriptedWorker("w2")]
+    workers[1].snapshot_gate = asyncio.Event()
+    workers[2].state = "starting"
+    async with running(*workers, wait=False) as stack:
+        await stack.shows("w0", synced=True)
+        await stack.shows("w1", state="ready", synced=False)
+        assert (await stack.get("/ready")).status == 503
+        workers[1].snapshot_gate.set()
+        await stack.serving()
+
+
+async def test_a_worker_that_gives_no_snapshot_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "JOIN_SECONDS", 0.5)
+    workers = [ScriptedWorker("w0"), ScriptedWorker("w1")]
+    workers[1].snapshot_gate = asyncio.Event()
+    async with running(*workers, wait=False) as stack:
+        await stack.serving()
+        await stack.shows("w1", state="ready", synced=False)
