@@ -89,6 +89,12 @@ def sampling_of(request: ChatRequest, max_tokens: int) -> Sampling:
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
         logit_bias=request.logit_bias,
+        top_k=request.top_k,
+        min_p=request.min_p,
+        repetition_penalty=request.repetition_penalty,
+        min_tokens=request.min_tokens,
+        ignore_eos=request.ignore_eos,
+        stop_ids=list(request.stop_token_ids),
     )
 
 
@@ -206,10 +212,11 @@ def _expect_possible(request: ChatRequest, info: ModelInfo) -> None:
     """What the model alone can say of a field. Raises BadRequestError naming it."""
     if request.n > info.max_n:
         raise BadRequestError(f"Must be between 1 and {info.max_n}.", param="n", code="out_of_range")
-    for token in request.logit_bias:
-        if int(token) >= info.vocab_size:
-            message = f"Token ids end at {info.vocab_size - 1}."
-            raise BadRequestError(message, param=f"logit_bias.{token}", code="out_of_range")
+    named = [(int(token), f"logit_bias.{token}") for token in request.logit_bias]
+    named += [(token, f"stop_token_ids[{index}]") for index, token in enumerate(request.stop_token_ids)]
+    for token, param in named:
+        if token >= info.vocab_size:
+            raise BadRequestError(f"Token ids end at {info.vocab_size - 1}.", param=param, code="out_of_range")
 
 
 def _read(body: bytes) -> ChatRequest:

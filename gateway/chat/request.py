@@ -17,7 +17,9 @@ from gateway.errors import BadRequestError
 DEFAULT_MAX_N = 8
 MAX_STOPS = 4
 MAX_STOP_CHARACTERS = 1024
+MAX_STOP_TOKENS = 64
 MAX_BIASES = 1024
+LEAST_PENALTY, MOST_PENALTY = 0.01, 10.0  # of repetition, which divides
 MAX_TOKENS = 2**31 - 1
 N = TypeVar("N", int, float)
 
@@ -28,6 +30,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens         tokens, of either field (`max_completion_tokens` wins); None: as many as fit
     top_logprobs       alternatives a token, 0 to 20; meaningful with `logprobs`
     cache              what the client asks of its tenant's cache
+
+    top_k (0 for all), min_p, repetition_penalty, min_tokens, ignore_eos and stop_token_ids are vLLM's extensions.
     """
 
     model: str
@@ -49,6 +53,12 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: dict[str, float] = {}
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
     user: str | None = None
     cache: CacheOptions = CacheOptions()
 
@@ -101,6 +111,12 @@ def _request(raw: wire.Body, max_n: int) -> ChatRequest:
         presence_penalty=_within(raw.presence_penalty, 0.0, -2.0, 2.0, "presence_penalty"),
         frequency_penalty=_within(raw.frequency_penalty, 0.0, -2.0, 2.0, "frequency_penalty"),
         logit_bias=_logit_bias(raw.logit_bias or {}),
+        top_k=max(0, _within(raw.top_k, 0, -1, MAX_TOKENS, "top_k")),  # vLLM has -1 for all
+        min_p=_within(raw.min_p, 0.0, 0.0, 1.0, "min_p"),
+        repetition_penalty=_within(raw.repetition_penalty, 1.0, LEAST_PENALTY, MOST_PENALTY, "repetition_penalty"),
+        min_tokens=_within(raw.min_tokens, 0, 0, MAX_TOKENS, "min_tokens"),
+        ignore_eos=raw.ignore_eos is True,
+        stop_token_ids=_stop_tokens(raw.stop_token_ids or []),
         user=raw.user,
         cache=parse_cache(raw),
     )
@@ -168,6 +184,12 @@ def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
             message = f"A stop string has 1 to {MAX_STOP_CHARACTERS} characters."
             raise BadRequestError(message, param=param, code="out_of_range")
     return stops
+
+
+def _stop_tokens(tokens: list[int]) -> tuple[int, ...]:
+    if len(tokens) > MAX_STOP_TOKENS:
+        raise BadRequestError(f"At most {MAX_STOP_TOKENS} tokens.", param="stop_token_ids", code="out_of_range")
+    return tuple(_within(token, 0, 0, MAX_TOKENS, f"stop_token_ids[{index}]") for index, token in enumerate(tokens))
 
 
 def _logit_bias(bias: dict[str, float]) -> dict[str, float]:

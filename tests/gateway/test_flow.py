@@ -169,6 +169,14 @@ async def test_sampling_fields_reach_the_worker_and_leave_the_prompt_alone() -> 
             frequency_penalty=0.25,
             presence_penalty=-0.25,
             logit_bias={"5": -100},
+            extra_body={
+                "top_k": 20,
+                "min_p": 0.05,
+                "repetition_penalty": 1.1,
+                "min_tokens": 3,
+                "ignore_eos": True,
+                "stop_token_ids": [9],
+            },
         )
         plain, full = stack.workers[0].requests
         assert full.tokens == plain.tokens
@@ -178,6 +186,8 @@ async def test_sampling_fields_reach_the_worker_and_leave_the_prompt_alone() -> 
         assert (sampling.max_tokens, full.n, sampling.logprobs) == (33, 2, 1)
         assert (sampling.frequency_penalty, sampling.presence_penalty) == (0.25, -0.25)
         assert sampling.logit_bias == {"5": -100}
+        assert (sampling.top_k, sampling.min_p, sampling.repetition_penalty) == (20, 0.05, 1.1)
+        assert (sampling.min_tokens, sampling.ignore_eos, sampling.stop_ids) == (3, True, [9])
         assert (plain.sampling.max_tokens, plain.sampling.logprobs) == (Limits().completion_tokens, None)
 
 
@@ -230,6 +240,9 @@ async def test_a_token_that_the_model_does_not_have_cannot_be_biased() -> None:
         with pytest.raises(BadRequestError) as refused:
             await ask(stack, logit_bias={"259": -1})
         assert refused.value.param == "logit_bias.259"
+        with pytest.raises(BadRequestError) as refused:
+            await ask(stack, extra_body={"stop_token_ids": [258, 259]})
+        assert refused.value.param == "stop_token_ids[1]"
         assert "258" in refused.value.message
 
 

@@ -58,6 +58,12 @@ def test_every_field_is_read() -> None:
             presence_penalty=-2,
             frequency_penalty=2,
             logit_bias={"50": -100},
+            top_k=20,
+            min_p=0.1,
+            repetition_penalty=1.1,
+            min_tokens=2,
+            ignore_eos=True,
+            stop_token_ids=[7, 9],
             user="u",
             saltway={"namespace": "run-7"},
             metadata={"a": "b"},
@@ -81,6 +87,9 @@ def test_every_field_is_read() -> None:
     )
     assert (request.max_tokens, request.logprobs, request.top_logprobs) == (7, True, 20)
     assert (request.presence_penalty, request.frequency_penalty, request.logit_bias) == (-2, 2, {"50": -100})
+    assert (request.top_k, request.min_p, request.repetition_penalty) == (20, 0.1, 1.1)
+    assert (request.min_tokens, request.ignore_eos, request.stop_token_ids) == (2, True, (7, 9))
+    assert parse_chat(body(top_k=-1)).top_k == 0
     assert (request.user, request.cache.namespace) == ("u", "run-7")
 
 
@@ -219,6 +228,13 @@ def test_parts_are_lines() -> None:
         (body(logit_bias={"x": 1}), "logit_bias"),
         (body(logit_bias={"5" * 10: 1}), "logit_bias"),
         (body(logit_bias={str(token): 1 for token in range(1025)}), "logit_bias"),
+        (body(top_k=-2), "top_k"),
+        (body(min_p=1.1), "min_p"),
+        (body(repetition_penalty=0), "repetition_penalty"),
+        (body(min_tokens=-1), "min_tokens"),
+        (body(ignore_eos="yes"), "ignore_eos"),
+        (body(stop_token_ids=[1, -1]), "stop_token_ids[1]"),
+        (body(stop_token_ids=[1] * 65), "stop_token_ids"),
         (body(saltway={"namespace": 5}), "saltway.namespace"),
         (body(saltway={"namespace": "n" * 257}), "saltway.namespace"),
         (turn(content="\ud800"), "messages[2].content"),
