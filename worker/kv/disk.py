@@ -2,7 +2,6 @@
 
 import errno
 import threading
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,7 +13,6 @@ from worker.kv.blockfile import BlockFile
 from worker.kv.diskcounters import DiskCounters
 from worker.kv.folder import BlockFolder, Found
 from worker.kv.ranges import DEFAULT_PRIORITY
-from worker.kv.rate import CopyRate
 from worker.kv.record import DiskRecord, parents_first
 from worker.kv.shape import Block, KVShape
 from worker.kv.shelf import Place, Shelf
@@ -59,7 +57,6 @@ class DiskTier:
         self._staging = Staging(max(1, staging_bytes // self.file_bytes), self.file_bytes)
         self._tickets: dict[bytes, Ticket] = {}
         self._dropped: dict[bytes, None] = {}  # in order
-        self._written, self._read = CopyRate(), CopyRate()
         self._said: set[int | None] = set()
         self._log = structlog.get_logger()
         self._scanned = self._closed = False
@@ -70,16 +67,6 @@ class DiskTier:
     def bytes_used(self) -> int:
         with self._lock:
             return len(self._shelf) * self.file_bytes
-
-    @property
-    def write_gbps(self) -> float:
-        """Measured, 10**9 bytes a second of the writing thread, into the system's page cache; 0 while unknown."""
-        return self._written.gbps
-
-    @property
-    def read_gbps(self) -> float:
-        """Measured, 10**9 bytes a second of one reading thread, checks included; 0 while unknown."""
-        return self._read.gbps
 
     def contains(self, digest: bytes) -> bool:
         """Whether the block is on disk; not yet, while it is being written."""
@@ -269,7 +256,7 @@ class DiskTier:
 
     def _put(self, ticket: Ticket) -> bool:
         """Writes the file and gives it its name, unless it was removed meanwhile."""
-        digest, began = ticket.record.digest, time.perf_counter()
+        digest = ticket.record.digest
         self._file.seal(ticket.image)
         self._folder.write(digest, ticket.image)
         with self._lock:
@@ -279,7 +266,6 @@ class DiskTier:
                 del self._tickets[digest]
                 self._shelf.add(digest, ticket.record.parent, ticket.priority)
                 self.counters.stored += 1
-                self._written.observe(self.file_bytes, time.perf_counter() - began)
         if not wanted:
             self._folder.discard(digest)
         return wanted
@@ -299,7 +285,7 @@ class DiskTier:
 
     def _fetch(self, record: DiskRecord, place: Place) -> Block | None:
         """A reader's part of one load. The image belongs to the tensors that are returned."""
-        image, began = np.empty(self.file_bytes, np.uint8), time.perf_counter()
+        image = np.empty(self.file_bytes, np.uint8)
         try:
             block = self._file.open(image, record) if self._folder.read(record.digest, image) else None
         except OSError as error:
@@ -311,7 +297,6 @@ class DiskTier:
                 self._lose(record.digest, place)
             else:
                 self.counters.loaded += 1
-                self._read.observe(self.file_bytes, time.perf_counter() - began)
         return block
 
     def _lose(self, digest: bytes, place: Place) -> None:

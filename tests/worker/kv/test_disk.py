@@ -23,8 +23,6 @@ def test_a_block_comes_back_bit_for_bit(dtype: torch.dtype, seed: int) -> None:
         assert tier.contains(ROOT.digest)
         assert same_bits(load(tier, ROOT), kv(seed, shape))
         assert (tier.counters.stored, tier.counters.loaded) == (1, 1)
-        assert tier.write_gbps > 0
-        assert tier.read_gbps > 0
 
 
 def test_equal_tokens_of_two_namespaces_never_meet(tmp_path: Path) -> None:
