@@ -35,6 +35,7 @@ class Shelf:
         self._places: dict[bytes, Place] = {}
         self._awaited: dict[bytes, int] = {}  # parents that are not here, with the number of their children that are
         self._candidates: list[_Candidate] = []
+        self._limit = 64  # of these, before those that are not true any more are dropped
         self._clock = 0
 
     def __len__(self) -> int:
@@ -124,9 +125,10 @@ class Shelf:
         if place.children:
             return
         heapq.heappush(self._candidates, (place.priority, place.used, digest))
-        if len(self._candidates) > 2 * len(self._places) + 64:
+        if len(self._candidates) > self._limit:
             self._candidates = [candidate for candidate in self._candidates if self._current(candidate)]
             heapq.heapify(self._candidates)
+            self._limit = 2 * len(self._candidates) + 64
 
     def _current(self, candidate: _Candidate) -> bool:
         *rank, digest = candidate
