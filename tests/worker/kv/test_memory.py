@@ -73,6 +73,19 @@ def live(memory: KVMemory, tokens: Sequence[int], spans: Sequence[Span] = PUBLIC
     return holding.cached.device
 
 
+def _prompt(stem: list[int], cut: int, tail: list[int]) -> list[int]:
+    return [*stem[:cut], *tail]
+
+
+# Of few beginnings, so that they meet: in a block, at a barrier, and behind it.
+prompts = st.builds(
+    _prompt,
+    stem=st.sampled_from([[0] * 13, [0] * 8 + [1] * 5]),
+    cut=st.sampled_from([13, 13, 12, 10, 9, 7, 5, 4]),
+    tail=st.lists(st.integers(0, 1), max_size=3),
+)
+
+
 @dataclass(slots=True)
 class Running:
     tokens: list[int]
@@ -94,7 +107,7 @@ class Sequences(RuleBasedStateMachine):
         self.running: list[Running] = []
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), count=st.integers(1, 6), drafts=st.integers(0, 5))
+    @rule(data=st.data(), count=st.sampled_from([16, 1, 2, 3, 6]), drafts=st.sampled_from([0, 0, 1, 5]))
     def step(self, data: st.DataObject, count: int, drafts: int) -> None:
         """Computes the next tokens of a sequence, known or newly generated, and drafts that turn out to be wrong."""
         one = data.draw(st.sampled_from(self.running))
@@ -139,7 +152,7 @@ class IndexIsCache(Sequences):
         self.events: list[BlockStored | BlockRemoved | AllBlocksCleared] = []
 
     @rule(
-        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=14),
+        tokens=prompts,
         namespace=st.sampled_from([ACME, GLOBEX]),
         barrier=st.sampled_from([None, None, 4, 8]),
         store=st.sampled_from([True, True, True, False]),
@@ -163,7 +176,7 @@ class IndexIsCache(Sequences):
         self.running.remove(one)
         self.memory.close(one.holding)
 
-    @rule(tokens=st.lists(st.integers(0, 1), max_size=14), namespace=st.sampled_from([ACME, GLOBEX]))
+    @rule(tokens=prompts, namespace=st.sampled_from([ACME, GLOBEX]))
     def release(self, tokens: list[int], namespace: Namespace) -> None:
         spans = [Span(0, namespace)]
         assert self.memory.release("acme", "", array("I", tokens), spans) <= len(tokens) // BLOCK

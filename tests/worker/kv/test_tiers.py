@@ -13,7 +13,7 @@ from cacheplane.wire import BlockStored, Event, Tier
 from tests.worker.kv.late import LateCopier
 from tests.worker.kv.layouts import HalfSlots, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
-from tests.worker.kv.test_memory import BLOCK, Running, Sequences, check_slot
+from tests.worker.kv.test_memory import BLOCK, Running, Sequences, check_slot, prompts
 from tests.worker.kv.tiered import Clock, damage, live, loaded, quiet, tiered
 from tests.worker.rig import ACME, GLOBEX
 from worker.kv import KVMemory, PagedLayout, SlotLayout
@@ -34,7 +34,7 @@ class EveryTier(Sequences):
         self.stored: set[bytes] = set()
 
     @rule(
-        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=16),
+        tokens=prompts,
         namespace=st.sampled_from([ACME, GLOBEX]),
         barrier=st.sampled_from([None, None, 4]),
         store=st.sampled_from([True, True, True, False]),
@@ -71,12 +71,12 @@ class EveryTier(Sequences):
         retention = None if priority is None else Retention([RetentionRange(priority, 5_000)], session)
         self.memory.close(one.holding, tag, retention)
 
-    @rule(tokens=st.lists(st.integers(0, 1), max_size=16), namespace=st.sampled_from([ACME, GLOBEX]))
+    @rule(tokens=prompts, namespace=st.sampled_from([ACME, GLOBEX]))
     def release(self, tokens: list[int], namespace: Namespace) -> None:
         self.memory.release("acme", "one", array("I", tokens), [Span(0, namespace)])
 
     @rule(
-        tokens=st.lists(st.integers(0, 1), max_size=16),
+        tokens=prompts,
         priority=st.sampled_from([0, 90]),
         session=st.sampled_from(["", "one"]),
     )
