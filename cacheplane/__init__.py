@@ -10,6 +10,7 @@ front door      Namespace, BlockChain (identity); Batch, Snapshot and their code
 | identity    | Scope, Namespace, Span, BlockChain: who may share blocks, and their names       |
 | wire        | Batch, Snapshot, Message: what workers say, from any engine, in one normal form |
 | stream      | StreamState: pure recovery from loss, duplication, reordering, restarts         |
+| refill      | refill: a snapshot as batches, so that it is taken in piece by piece            |
 | subscriber  | Subscriber: one worker's sockets, following the stream into the index           |
 | content     | decode_engine_batch: the wire with what an engine's blocks hold                 |
 | salts       | EngineSalts: what engines are given for a namespace, and the way back           |

@@ -13,7 +13,7 @@ from cacheplane.identity import key_of, keys_of
 from cacheplane.keytable import Keys, Rows
 from cacheplane.overlap import Overlap, overlaps
 from cacheplane.roster import Roster
-from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, Snapshot, Tier
+from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, Tier
 
 # Blocks in storage that the whole fleet shares are no worker's own: they say nothing about where to send a request.
 _TIERS: Final = (Tier.DEVICE, Tier.HOST, Tier.DISK)
@@ -71,7 +71,7 @@ class PrefixIndex:
         return np.concatenate([np.empty(0, np.int64), *found]).view(np.uint64)
 
     def synced(self, worker_id: str) -> bool:
-        """Whether the worker's stream is whole since its snapshot: a block not found is a block not held."""
+        """Whether the worker's stream is whole, so that a block not found is a block not held."""
         return worker_id in self._synced
 
     def match(self, keys: NDArray[np.uint64]) -> dict[str, Overlap]:
@@ -103,26 +103,25 @@ class PrefixIndex:
                 case BlockRemoved():
                     self._remove(worker_id, event)
                 case AllBlocksCleared():
-                    self._clear(worker_id)
+                    self.clear(worker_id)
 
-    def replace(self, worker_id: str, snapshot: Snapshot) -> None:
-        """The worker holds exactly what the snapshot lists, whatever was known before."""
-        self._clear(worker_id)
-        depths = _depths(snapshot)
-        for tier in _TIERS:
-            keys = _distinct(_keys([block.hash for block in snapshot.blocks if block.tier == tier]))
-            for piece in _pieces(keys):
-                deep = np.array([depths[key] for key in piece.tolist()], np.int64)
-                self._hold(worker_id, tier, piece, deep, behind=0)
+    def clear(self, worker_id: str) -> None:
+        """The worker holds nothing, or nothing is known of what it holds."""
+        bit = self._roster.bit(worker_id)
+        for rows in self._rows_of(worker_id):
+            self._release_rows(worker_id, rows, bit)
+
+    def trust(self, worker_id: str) -> None:
+        """From now on the worker's stream is whole: it holds what is here and nothing else."""
         self._synced.add(worker_id)
 
     def doubt(self, worker_id: str) -> None:
-        """The worker's stream is broken: its blocks stay as a hint, until the next `replace` synced no more."""
+        """The worker's stream is broken: its blocks stay as a hint, until `trust` synced no more."""
         self._synced.discard(worker_id)
 
     def drop(self, worker_id: str) -> None:
         """The worker is gone, or holds nothing that is known."""
-        self._clear(worker_id)
+        self.clear(worker_id)
         self._synced.discard(worker_id)
         self._roster.leave(worker_id)
 
@@ -137,7 +136,7 @@ class PrefixIndex:
             self._hold(worker_id, event.tier, piece, depth, behind)
             parent = piece.item(-1)
 
-    def _hold(self, worker_id: str, tier: Tier, keys: Keys, depth: int | Rows, behind: int) -> None:
+    def _hold(self, worker_id: str, tier: Tier, keys: Keys, depth: int, behind: int) -> None:
         """From now on the worker holds these blocks on this tier; as a rule all or none of them are here."""
         change = Change(self._roster.enrol(worker_id), tier, True)
         if known := self._table.stretch(keys):
@@ -154,15 +153,14 @@ class PrefixIndex:
         self._table.holders[rows] = self._changed(worker_id, NOBODY, len(keys), change)
         return True
 
-    def _hold_each(self, worker_id: str, change: Change, keys: Keys, depth: int | Rows, behind: int) -> None:
+    def _hold_each(self, worker_id: str, change: Change, keys: Keys, depth: int, behind: int) -> None:
         """The same where some blocks are new and some not, or some are named twice."""
         keys = _distinct(keys)
         rows = self._table.find(keys)
         new = (rows == 0).nonzero()[0]
         if len(new):
             first = new.item(0)
-            depths = depth + new if isinstance(depth, int) else depth[new]
-            self._enter(worker_id, change, keys[new], depths, rows.item(first - 1) if first else behind)
+            self._enter(worker_id, change, keys[new], depth + new, rows.item(first - 1) if first else behind)
         if len(new) < len(rows):
             self._change(worker_id, rows[rows != 0], change)
 
@@ -176,11 +174,6 @@ class PrefixIndex:
         rows = self._table.find(_distinct(keys))
         if np.count_nonzero(rows):
             self._release(worker_id, rows[rows != 0], change)
-
-    def _clear(self, worker_id: str) -> None:
-        bit = self._roster.bit(worker_id)
-        for rows in self._rows_of(worker_id):
-            self._release_rows(worker_id, rows, bit)
 
     def _release_rows(self, worker_id: str, rows: Rows, bit: int) -> None:
         """The worker holds these blocks no more, on any tier."""
@@ -256,13 +249,3 @@ def _distinct(keys: Keys) -> Keys:
 
 def _pieces(keys: Keys) -> Iterator[Keys]:
     return (keys[first : first + AT_ONCE] for first in range(0, len(keys), AT_ONCE))
-
-
-def _depths(snapshot: Snapshot) -> dict[int, int]:
-    """Blocks before each block, by key."""
-    depths: dict[int, int] = {}
-    keys = _keys([block.hash for block in snapshot.blocks]).tolist()
-    parents = _keys([block.parent or block.hash for block in snapshot.blocks]).tolist()
-    for block, key, parent in zip(snapshot.blocks, keys, parents, strict=True):
-        depths[key] = 0 if block.parent is None else depths.get(parent, DEEPEST) + 1
-    return depths

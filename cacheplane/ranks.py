@@ -1,7 +1,7 @@
 """Data-parallel ranks of one engine: each has a cache of its own, and so is a holder of its own."""
 
 from cacheplane.subscriber import Sink
-from cacheplane.wire import Batch, Snapshot
+from cacheplane.wire import Batch
 
 
 def holder(worker_id: str, rank: int, ranks: int) -> str:
@@ -41,9 +41,13 @@ class Ranks:
         else:
             self.strange += 1
 
-    def replace(self, worker_id: str, snapshot: Snapshot) -> None:
+    def clear(self, worker_id: str) -> None:
         for name in holders(worker_id, self._ranks):
-            self._sink.replace(name, snapshot)
+            self._sink.clear(name)
+
+    def trust(self, worker_id: str) -> None:
+        for name in holders(worker_id, self._ranks):
+            self._sink.trust(name)
 
     def doubt(self, worker_id: str) -> None:
         for name in holders(worker_id, self._ranks):

@@ -12,6 +12,7 @@ import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
 from cacheplane import stream
+from cacheplane.refill import refill
 from cacheplane.stream import Action, Phase, StreamState
 from cacheplane.wire import (
     MAX_PAYLOAD_BYTES,
@@ -52,7 +53,9 @@ class Sink(Protocol):
 
     def apply(self, worker_id: str, batch: Batch) -> None: ...
 
-    def replace(self, worker_id: str, snapshot: Snapshot) -> None: ...
+    def clear(self, worker_id: str) -> None: ...
+
+    def trust(self, worker_id: str) -> None: ...
 
     def doubt(self, worker_id: str) -> None: ...
 
@@ -285,7 +288,7 @@ class Subscriber:
         except Exception:  # whatever the client raises, the answer is to try again, later
             self.counters.snapshots_failed += 1
             return
-        self._restore(snapshot, snapshot.epoch)
+        await self._restore(snapshot, snapshot.epoch)
         self.counters.snapshots += 1
 
     async def _rebuild(self, context: zmq.asyncio.Context) -> None:
@@ -296,13 +299,18 @@ class Subscriber:
         messages = await self._replayed(context, 0)
         first = self._read(messages[0]) if messages else None
         before = messages[0].seq - 1 if messages else NO_SEQ
-        self._restore(Snapshot(0, before, 0, []), first.epoch if first else None)
+        await self._restore(Snapshot(0, before, 0, []), first.epoch if first else None)
         for message in messages:
             self._replay_one(message)
 
-    def _restore(self, snapshot: Snapshot, epoch: int | None) -> None:
+    async def _restore(self, snapshot: Snapshot, epoch: int | None) -> None:
+        """Piece by piece, so that nobody's look-up waits for a large snapshot; the feed waits in its queue."""
         self.counters.restarts += self.state.epoch not in (None, epoch)
-        self._index.replace(self.worker_id, snapshot)
+        self._index.clear(self.worker_id)
+        for batch in refill(snapshot):
+            self._index.apply(self.worker_id, batch)
+            await asyncio.sleep(0)
+        self._index.trust(self.worker_id)
         self._enter(stream.restored(self.state, epoch, snapshot.seq))
 
 

@@ -26,13 +26,11 @@ from cacheplane.wire import (
     MAX_EVENTS,
     MAX_HASHES,
     MAX_PAYLOAD_BYTES,
-    NO_SEQ,
     Batch,
     BlockRemoved,
     BlockStored,
     Content,
     Event,
-    Snapshot,
     Tier,
     WireError,
 )
@@ -232,7 +230,9 @@ class Poller:
 
     def _empty(self, rank: int) -> None:
         """Nothing is known of a rank any more; what it tells from now on is whole again."""
-        self._sink.replace(holder(self.worker_id, rank, self._ranks), Snapshot(0, NO_SEQ, 0, []))
+        name = holder(self.worker_id, rank, self._ranks)
+        self._sink.clear(name)
+        self._sink.trust(name)
 
     def _apply(self, event: PolledEvent) -> None:
         self.counters.unknown += not event.known

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from cacheplane.identity import BLOCK_TOKENS, TOKEN_BYTES, Namespace, block_hash, pack_tokens
 from cacheplane.salts import EngineSalts
 from cacheplane.subscriber import Sink
-from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, Content, Event, Snapshot, Tier
+from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, Content, Event, Tier
 
 MAX_BLOCKS: Final = 262_144  # of one engine, with about 250 bytes each
 
@@ -57,10 +57,12 @@ class Translation:
         events = [named for event in batch.events if (named := self._named(worker_id, event)) is not None]
         self._sink.apply(worker_id, Batch(batch.ts, events, batch.dp_rank, batch.epoch, batch.skipped))
 
-    def replace(self, worker_id: str, snapshot: Snapshot) -> None:
-        """The stream begins anew. Such engines have no snapshots, so that this one is empty."""
+    def clear(self, worker_id: str) -> None:
         self._forget(worker_id)
-        self._sink.replace(worker_id, snapshot)
+        self._sink.clear(worker_id)
+
+    def trust(self, worker_id: str) -> None:
+        self._sink.trust(worker_id)
 
     def doubt(self, worker_id: str) -> None:
         self._sink.doubt(worker_id)

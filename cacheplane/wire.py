@@ -123,7 +123,7 @@ class Batch(msgspec.Struct, frozen=True):
     skipped: int = 0
 
 
-class SnapshotBlock(msgspec.Struct, array_like=True, frozen=True):
+class SnapshotBlock(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One block on one tier; a block on two tiers is listed twice."""
 
     hash: _HashBytes

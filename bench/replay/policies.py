@@ -10,7 +10,7 @@ from cacheplane.fleet import Fleet
 from cacheplane.index import PrefixIndex
 from cacheplane.placement import Decision, Placement
 from cacheplane.report import LoadReport, Occupancy
-from cacheplane.wire import NO_SEQ, Batch, Snapshot
+from cacheplane.wire import Batch
 from cacheplane.worker import Worker
 
 MODEL: Final = "replay"
@@ -79,7 +79,7 @@ class Indexed(Policy):
         self._numbers = {f"w{number:03d}": number for number in range(workers)}
         self._ids = list(self._numbers)
         for worker_id in self._ids:
-            self.index.replace(worker_id, Snapshot(1, NO_SEQ, BLOCK_SIZE, []))
+            self.index.trust(worker_id)
 
     def stored(self, worker: int, batch: Batch) -> None:
         self.index.apply(self._ids[worker], batch)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cacheplane.identity import keys_of
 from cacheplane.index import PrefixIndex
-from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, Snapshot, Tier
+from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, Tier
 
 Keys = NDArray[np.uint64]
 
@@ -50,14 +50,19 @@ class Departures:
                     dropped = event.tier is not Tier.DEVICE and event.reason != CLEARED
                     self._note(keys_of(event.hashes), Cause.TIER_DROPPED if dropped else Cause.EVICTED)
                 case AllBlocksCleared():
-                    self._note(self._index.keys(worker_id), Cause.EVICTED)
+                    self._cleared(worker_id)
         self._index.apply(worker_id, batch)
 
-    def replace(self, worker_id: str, snapshot: Snapshot) -> None:
-        """What the snapshot no longer lists left while nobody was listening."""
-        left = np.setdiff1d(self._index.keys(worker_id), keys_of([block.hash for block in snapshot.blocks]))
-        self._note(left, Cause.EVICTED)
-        self._index.replace(worker_id, snapshot)
+    def clear(self, worker_id: str) -> None:
+        """A snapshot follows. What it lists no more left while nobody was listening; the rest is found again."""
+        self._cleared(worker_id)
+        self._index.clear(worker_id)
+
+    def _cleared(self, worker_id: str) -> None:
+        self._note(self._index.keys(worker_id), Cause.EVICTED)
+
+    def trust(self, worker_id: str) -> None:
+        self._index.trust(worker_id)
 
     def doubt(self, worker_id: str) -> None:
         self._index.doubt(worker_id)

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from cacheplane.identity import keys_of
 from cacheplane.index import Overlap, PrefixIndex
+from cacheplane.refill import refill
+from cacheplane.subscriber import Sink
 from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, Event, Snapshot, SnapshotBlock, Tier
 
 LOCAL = (Tier.DEVICE, Tier.HOST, Tier.DISK)
@@ -27,6 +29,14 @@ def batch(*events: Event) -> Batch:
 
 def snapshot(*blocks: tuple[bytes, Tier]) -> Snapshot:
     return Snapshot(1, -1, 16, [SnapshotBlock(name, None, tier) for name, tier in blocks])
+
+
+def restore(sink: Sink, worker: str, snapshot: Snapshot) -> None:
+    """Takes in a snapshot as a subscriber does."""
+    sink.clear(worker)
+    for piece in refill(snapshot):
+        sink.apply(worker, piece)
+    sink.trust(worker)
 
 
 def keys(names: Sequence[bytes]) -> NDArray[np.uint64]:

@@ -8,7 +8,7 @@ from cacheplane.index import PrefixIndex
 from cacheplane.placement import Decision, Placement
 from cacheplane.report import LoadReport
 from cacheplane.strategy import StrategyName
-from cacheplane.wire import Batch, BlockStored, Snapshot, Tier
+from cacheplane.wire import Batch, BlockStored, Tier
 from cacheplane.worker import Worker
 
 ACME = Namespace(b"a" * 32)
@@ -26,7 +26,7 @@ class Stage:
             self.fleet.join(worker := Worker(name, f"http://{name}", "m", "f", ranks=ranks))
             self.report(name)
             for holder in worker.holders if synced else []:
-                self.index.replace(holder, Snapshot(1, -1, 16, []))
+                self.index.trust(holder)
 
     def report(self, name: str, **figures: float) -> None:
         self.fleet.observe(name, LoadReport(**{"epoch": 1, "prefill_tps": TPS, **figures}), self.now)  # type: ignore[arg-type]

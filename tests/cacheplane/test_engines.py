@@ -8,7 +8,6 @@ from cacheplane.content import decode_engine_batch
 from cacheplane.ranks import Ranks
 from cacheplane.salts import EngineSalts
 from cacheplane.translation import Translation
-from cacheplane.wire import NO_SEQ, Snapshot
 from tests.cacheplane.stage import ACME, Stage, prompt
 
 PROMPT = prompt(1, 320)  # ten blocks of 32, twenty of ours
@@ -22,7 +21,7 @@ class Engine:
         salts = EngineSalts()
         self._salt, self._name = salts.give(ACME), name
         self._ranks = Ranks(Translation(stage.index, salts), 2)
-        self._ranks.replace(name, Snapshot(0, NO_SEQ, 0, []))
+        self._ranks.trust(name)
 
     def computes(self, rank: int, blocks: int) -> None:
         """The start of the prompt: stored by both groups, and the window forgets all but its last two blocks."""

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from cacheplane import index as index_module
 from cacheplane.index import Overlap, PrefixIndex
 from cacheplane.wire import AllBlocksCleared, Event, Tier
-from tests.cacheplane.oracle import Model, batch, check_books, held, keys, removed, snapshot, stored
+from tests.cacheplane.oracle import Model, batch, check_books, held, keys, removed, restore, snapshot, stored
 
 WORKERS = ["w0", "w1", "w2"]
 NAMES = [bytes([value]) * 16 for value in range(8)]
@@ -55,7 +55,7 @@ class Equivalence(RuleBasedStateMachine):
 
     @rule(worker=workers, blocks=snapshots)
     def replace(self, worker: str, blocks: list[tuple[bytes, Tier]]) -> None:
-        self.index.replace(worker, snapshot(*blocks))
+        restore(self.index, worker, snapshot(*blocks))
         self.model.replace(worker, snapshot(*blocks))
 
     @rule(worker=workers)
@@ -128,12 +128,12 @@ def test_a_worker_is_synced_from_its_snapshot_until_doubt() -> None:
     index = PrefixIndex()
     index.apply("w0", batch(stored(NAMES[0])))
     assert not index.synced("w0")
-    index.replace("w0", snapshot((NAMES[1], Tier.DEVICE)))
+    restore(index, "w0", snapshot((NAMES[1], Tier.DEVICE)))
     assert index.synced("w0")
     index.doubt("w0")
     assert not index.synced("w0")
     assert index.match(keys(NAMES[1:])) == {"w0": Overlap(device=1)}
-    index.replace("w0", snapshot())
+    restore(index, "w0", snapshot())
     index.drop("w0")
     assert not index.synced("w0")
 
@@ -182,7 +182,7 @@ def test_the_bound_holds_and_never_invents_a_block(history: list[tuple[str, list
 def test_a_snapshot_above_the_bound_leaves_what_matches_from_block_0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "AT_ONCE", 16)
     index = PrefixIndex(max_blocks=30)
-    index.replace("w0", snapshot(*((name, Tier.DEVICE) for name in TRUNK)))
+    restore(index, "w0", snapshot(*((name, Tier.DEVICE) for name in TRUNK)))
     assert (len(index), index.forgotten) == (30, 10)
     check_books(index)
 

@@ -1,7 +1,6 @@
 """What a decision rests on: events, our own past decisions, load alone, or a rule that is there to be measured."""
 
 from cacheplane.parity import ENOUGH
-from cacheplane.wire import Snapshot
 from tests.cacheplane.stage import Stage, prompt
 
 
@@ -10,7 +9,7 @@ def test_the_mode_says_what_the_decision_rests_on() -> None:
     tokens = prompt(1, 320)
     assert stage.decide(tokens).mode == "load-only"
     assert stage.decide(tokens).mode == "approximate"  # a sibling
-    stage.index.replace("w0", Snapshot(1, -1, 16, []))
+    stage.index.trust("w0")
     assert stage.decide(tokens).mode == "events"
     stage.index.doubt("w0")
     stage.now += 60
@@ -40,7 +39,7 @@ def test_a_guess_ends_where_events_begin() -> None:
     stage.placement.first_token(first)
     stage.placement.finished(first, 0)
     stage.now += 60
-    stage.index.replace("w0", Snapshot(1, -1, 16, []))  # the stream is followed now, and it holds nothing
+    stage.index.trust("w0")  # the stream is followed now, and it holds nothing
     decision = stage.decide(tokens)
     assert (decision.mode, decision.predicted_tokens) == ("events", 0)
     stage.placement.first_token(decision)
@@ -53,7 +52,7 @@ def test_blind_decisions_are_counted() -> None:
     stage = Stage("w0", synced=False)
     assert stage.placement.tally.blind_share == 0
     stage.decide(prompt(1, 32))
-    stage.index.replace("w0", Snapshot(1, -1, 16, []))
+    stage.index.trust("w0")
     for seed in range(3):
         stage.decide(prompt(seed, 32))
     assert stage.placement.tally.of("w0") == {"load-only": 1, "events": 3}

@@ -9,7 +9,7 @@ from cacheplane.placement import Decision, NoWorkerError
 from cacheplane.ranks import Ranks, holder, rank_address
 from cacheplane.wire import Batch
 from cacheplane.worker import Worker
-from tests.cacheplane.oracle import keys, snapshot, stored
+from tests.cacheplane.oracle import keys, restore, snapshot, stored
 from tests.cacheplane.stage import Stage, prompt
 
 A, B = b"a" * 16, b"b" * 16
@@ -18,7 +18,7 @@ A, B = b"a" * 16, b"b" * 16
 def test_a_rank_is_found_under_its_own_name() -> None:
     index = PrefixIndex(max_blocks=100)
     ranks = Ranks(index, 2)
-    ranks.replace("w0", snapshot())
+    restore(ranks, "w0", snapshot())
     ranks.apply("w0", Batch(0.0, [stored(A)], 0))
     ranks.apply("w0", Batch(0.0, [stored(A, B)], 1))
     assert index.match(keys([A, B])) == {"w0/0": Overlap(device=1), "w0/1": Overlap(device=2)}

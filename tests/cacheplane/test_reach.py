@@ -7,7 +7,7 @@ from cacheplane.index import PrefixIndex
 from cacheplane.reach import Prompt, reach
 from cacheplane.report import LoadReport
 from cacheplane.siblings import Siblings
-from cacheplane.wire import Batch, BlockStored, Snapshot, Tier
+from cacheplane.wire import Batch, BlockStored, Tier
 from cacheplane.worker import Worker
 
 CHAIN = BlockChain.of(range(16 * 6), Namespace(b"a" * 32))
@@ -40,6 +40,6 @@ def test_guesses_count_only_where_events_do_not_tell() -> None:
     fleet, index, guesses = line_of("w0", "w1"), PrefixIndex(), Guesses()
     for name in ("w0", "w1"):
         guesses.computed(name, CHAIN, 0, 0.0)
-    index.replace("w0", Snapshot(1, -1, 16, []))
+    index.trust("w0")
     known = reach(Prompt(CHAIN, 97), fleet.line("m", 0.0), index, guesses, Siblings(), 0.0)
     assert known.predicted.tolist() == [0, 96]

@@ -12,6 +12,7 @@ from cacheplane.index import Overlap, PrefixIndex
 from cacheplane.salts import EngineSalts
 from cacheplane.translation import Translation
 from cacheplane.wire import Batch, BlockStored, Snapshot
+from tests.cacheplane.oracle import restore
 from tests.cacheplane.recordings import recorded
 
 ACME, GLOBEX = Namespace(b"a" * 32), Namespace(b"g" * 32)
@@ -147,7 +148,7 @@ def test_its_memory_is_bounded_and_a_removal_makes_room() -> None:
 def test_a_stream_that_begins_anew_or_ends_takes_the_engines_hashes_with_it() -> None:
     engine = Engine()
     begins: list[Callable[[], None]] = [
-        lambda: engine.translation.replace("w0", Snapshot(0, -1, 0, [])),
+        lambda: restore(engine.translation, "w0", Snapshot(0, -1, 0, [])),
         lambda: engine.translation.drop("w0"),
     ]
     for begin in begins:

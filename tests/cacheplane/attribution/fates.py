@@ -5,6 +5,7 @@ from cacheplane.wire import Tier
 from tests.cacheplane.attribution.casebook import Casebook
 from tests.cacheplane.attribution.prompts import ANSWER, MORE, OTHER, QUESTION, TOOLS, said
 from tests.cacheplane.attribution.world import BLOCK, Told, World
+from tests.cacheplane.oracle import restore
 
 R = Reason
 FATES = Casebook()
@@ -72,7 +73,7 @@ def _() -> Told:
     world.ask(*said(QUESTION))
     world.caches["w0"].blocks.clear()
     world.departures.doubt("w0")
-    world.departures.replace("w0", world.snapshot("w0"))
+    restore(world.departures, "w0", world.snapshot("w0"))
     return world.ask(*said(QUESTION))
 
 

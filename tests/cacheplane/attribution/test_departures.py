@@ -9,6 +9,7 @@ from cacheplane.attribution import Cause, Departures
 from cacheplane.identity import keys_of
 from cacheplane.index import PrefixIndex
 from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, Event, Snapshot, SnapshotBlock, Tier
+from tests.cacheplane.oracle import restore
 
 A, B, C = (name * 16 for name in (b"a", b"b", b"c"))
 
@@ -59,8 +60,8 @@ def test_a_cleared_cache_is_evicted_from_whatever_tier(event: Event) -> None:
 def test_a_worker_that_goes_takes_its_blocks_with_it() -> None:
     index = PrefixIndex()
     departures = Departures(index)
-    departures.replace("w0", snapshot(A))
-    departures.replace("w1", snapshot(B))
+    restore(departures, "w0", snapshot(A))
+    restore(departures, "w1", snapshot(B))
     departures.drop("w0")
     assert of(departures, A, B) == [Cause.WORKER_LOST, Cause.UNKNOWN]
     assert (index.blocks("w0"), index.blocks("w1")) == (0, 1)
@@ -69,11 +70,12 @@ def test_a_worker_that_goes_takes_its_blocks_with_it() -> None:
 def test_what_a_new_snapshot_lists_no_more_was_evicted_unheard() -> None:
     index = PrefixIndex()
     departures = Departures(index)
-    departures.replace("w0", snapshot(A, B))
+    restore(departures, "w0", snapshot(A, B))
     departures.doubt("w0")
     assert not index.synced("w0")
-    departures.replace("w0", snapshot(B, C))
-    assert of(departures, A, B, C) == [Cause.EVICTED, Cause.UNKNOWN, Cause.UNKNOWN]
+    restore(departures, "w0", snapshot(B, C))
+    assert of(departures, A, C) == [Cause.EVICTED, Cause.UNKNOWN]
+    assert index.blocks("w0") == 2
     assert index.synced("w0")
 
 

@@ -18,6 +18,7 @@ from cacheplane.wire import AllBlocksCleared, Batch, BlockRemoved, BlockStored, 
 from cacheplane.worker import Worker
 from gateway.chat.messages import Message, Tool
 from gateway.render import Renderer
+from tests.cacheplane.oracle import restore
 from tests.gateway.small_bpe import renderer_model
 
 SECRET = b"a master secret of thirty-two bytes, or some more"
@@ -96,7 +97,7 @@ class World:
     def join(self, name: str) -> None:
         self.fleet.join(Worker(name, f"http://{name}", "m", "f"))
         self.report(name)
-        self.departures.replace(name, self.snapshot(name))
+        restore(self.departures, name, self.snapshot(name))
 
     def report(self, name: str, **figures: Any) -> None:
         self.fleet.observe(name, LoadReport(**{"epoch": 1, "prefill_tps": 1000.0, **figures}), self.now)
