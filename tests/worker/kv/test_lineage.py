@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.worker.kv.test_memory import BLOCK, PUBLIC
+from tests.worker.kv.sequences import BLOCK, PUBLIC
 from tests.worker.kv.tiered import live, tiered
 from worker.kv import lineage, memory
 from worker.kv.lineage import NO_LINEAGE, lineage_after, lineage_of

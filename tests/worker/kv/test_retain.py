@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.worker.kv.layouts import LayoutClass
-from tests.worker.kv.test_memory import PUBLIC
+from tests.worker.kv.sequences import PUBLIC
 from tests.worker.kv.tiered import Clock, live, tiered
 from worker.kv import KVMemory
 from worker.wire import Retention, RetentionRange

@@ -8,7 +8,7 @@ import pytest
 
 from cacheplane.identity import Namespace, Span
 from tests.worker.kv.layouts import LayoutClass
-from tests.worker.kv.test_memory import BLOCK, PUBLIC, check_slot, compute, live, memory_of
+from tests.worker.kv.sequences import BLOCK, PUBLIC, check_slot, compute, live, memory_of
 from tests.worker.rig import GLOBEX
 from worker.kv import Holding, KVMemory, PagedLayout
 from worker.wire import Cached

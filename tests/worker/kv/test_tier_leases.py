@@ -4,7 +4,7 @@ from array import array
 from pathlib import Path
 
 from tests.worker.kv.layouts import LayoutClass
-from tests.worker.kv.test_memory import PUBLIC
+from tests.worker.kv.sequences import PUBLIC
 from tests.worker.kv.tiered import Clock, live, tiered
 from worker.wire import Retention, RetentionRange
 

@@ -19,7 +19,7 @@ from tests.worker.kv.layouts import (
     LayoutClass,
     TorchSlots,
 )
-from tests.worker.kv.test_memory import BLOCK, PUBLIC
+from tests.worker.kv.sequences import BLOCK, PUBLIC
 from tests.worker.kv.tiered import damage, live, loaded, quiet, tiered
 from tests.worker.rig import ACME, GLOBEX
 from worker.wire import Retention, RetentionRange

@@ -13,7 +13,7 @@ from cacheplane.wire import BlockStored, Event, Tier
 from tests.worker.kv.late import LateCopier
 from tests.worker.kv.layouts import HalfSlots, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
-from tests.worker.kv.test_memory import BLOCK, Running, Sequences, check_slot, prompts
+from tests.worker.kv.sequences import BLOCK, Running, Sequences, check_slot, prompts
 from tests.worker.kv.tiered import Clock, damage, live, loaded, quiet, tiered
 from tests.worker.rig import ACME, GLOBEX
 from worker.kv import KVMemory, PagedLayout, SlotLayout

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cacheplane.identity import Span
 from tests.worker.kv.layouts import LayoutClass
-from tests.worker.kv.test_memory import BLOCK, CONTEXT, PUBLIC, SHAPE, check_slot, compute
+from tests.worker.kv.sequences import BLOCK, CONTEXT, PUBLIC, SHAPE, check_slot, compute
 from worker.kv import Holding, KVLimits, KVMemory, PagedLayout, SlotLayout
 from worker.kv.blockfile import BlockFile
 from worker.kv.copying import Copier
