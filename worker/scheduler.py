@@ -229,6 +229,8 @@ class Scheduler:
     def _close(self, sequence: Sequence) -> None:
         job = sequence.job
         assert sequence.holding is not None
+        if not sequence.holding.loading:
+            self._memory.keep_tail(sequence.holding, sequence.tokens, sequence.computed)
         self._memory.close(sequence.holding, job.tag, job.retention)
         self.speculator.leave(sequence)
         sequence.holding = None

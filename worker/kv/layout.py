@@ -64,6 +64,10 @@ class Layout(ABC):
         """
 
     @abstractmethod
+    def view(self, slot: int, index: int) -> Block:
+        """The slot's block at index as views, to be read before anything else is done."""
+
+    @abstractmethod
     def bring_in(self, slot: int, index: int, block: int) -> None:
         """The slot's block at index, which comes next, is this one of the pool, whose KV is there."""
 

@@ -20,8 +20,11 @@ from worker.kv.leases import LeaseBook
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
 from worker.kv.ranges import DEFAULT_PRIORITY, LeaseRange
 from worker.kv.reuse import Reuse
+from worker.kv.tails import Tails
 from worker.kv.tiers import Tiers, home_of
 from worker.wire import Retention
+
+_TAILS = 4  # for each slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class KVLimits:
     lease_blocks             blocks that one tag may have under lease on the device; None for half of it
     lease_host_blocks        the same on host
     lease_disk_blocks        the same on disk
+    tails                    ends of sequences, shorter than a block, that are kept too; None for four for each slot
     """
 
     host_bytes: int = 0
@@ -44,6 +48,7 @@ class KVLimits:
     lease_blocks: int | None = None
     lease_host_blocks: int | None = None
     lease_disk_blocks: int | None = None
+    tails: int | None = None
 
     def lease_budget(self, device: int, host: int, disk: int) -> ByTier:
         """Of tiers that hold so many blocks."""
@@ -90,7 +95,8 @@ class KVMemory:
             gate=limits.gate,
             spoil_freed=spoil_freed,
         )
-        self.reuse = Reuse(self.tree, layout, self.tiers)
+        self.tails = Tails(layout, _TAILS * layout.slots.total if limits.tails is None else limits.tails)
+        self.reuse = Reuse(self.tree, layout, self.tiers, self.tails)
         if spoil_freed:
             layout.pool.on_free = layout.store.spoil
             for block in range(layout.pool.total):
@@ -180,6 +186,10 @@ class KVMemory:
         self.tree.touch(used)
         self.leases.used(used)
 
+    def keep_tail(self, holding: Holding, tokens: Tokens, computed: int) -> None:
+        """Before a sequence ends: what it has computed behind its last full block is kept too. See Tails."""
+        self.tails.keep(holding, tokens, computed)
+
     def close(self, holding: Holding, tag: str = "", retention: Retention | None = None) -> None:
         """The sequence has ended: its slot is free, its blocks stay until they are evicted, longer if under a lease."""
         if holding.loading:
@@ -199,6 +209,8 @@ class KVMemory:
         self.leases.drop_blocks(tag, path)
         for node in path:
             self.tiers.give_up(node)
+        namespaces = {span.start: span.namespace for span in spans}
+        self.tails.forget(path[-1] if path else self.tree.root, namespaces, len(path) * self.block_size)
         self.tiers.poll()  # what the leases that have ended covered beyond the path has fallen back
         return len(path)
 
@@ -213,7 +225,8 @@ class KVMemory:
         return granted
 
     def clear(self) -> None:
-        """Forgets every block that no running sequence stands on, in every tier."""
+        """Forgets every block that no running sequence stands on, in every tier, and all tails."""
+        self.tails.clear()
         for node in list(self.tree.root.children()):
             self._clear(node)
         if not len(self.tree):
@@ -265,6 +278,7 @@ class KVMemory:
         self.tree.check()
         self.tiers.check()
         self.leases.check()
+        self.tails.check()
 
     def _has_room(self, blocks: int) -> bool:
         """Whether a sequence that needs so many blocks can start, and all that run can grow by one more."""

@@ -65,6 +65,9 @@ class PagedLayout(Layout):
         )
         return all(self._copy_on_write(slot, index) for index in shared)
 
+    def view(self, slot: int, index: int) -> Block:
+        return self.store.block(int(self._tables[slot, index]))
+
     def bring_in(self, slot: int, index: int, block: int) -> None:
         self._expect_end(slot, index)
         self._append(slot, block)

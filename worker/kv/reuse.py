@@ -13,6 +13,7 @@ from worker.kv.loading import Here, Loader, Part
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
 from worker.kv.record import record_of
 from worker.kv.shape import Block
+from worker.kv.tails import Tails
 from worker.kv.tiers import Tiers
 from worker.wire import Cached
 
@@ -27,9 +28,9 @@ class Reuse:
                   quicker than computing it, but for a few that measure a rate of which nothing was heard for long
     """
 
-    def __init__(self, tree: RadixTree, layout: Layout, tiers: Tiers) -> None:
+    def __init__(self, tree: RadixTree, layout: Layout, tiers: Tiers, tails: Tails) -> None:
         self.prefill_tps = 0.0
-        self._tree, self._layout, self._tiers = tree, layout, tiers
+        self._tree, self._layout, self._tiers, self._tails = tree, layout, tiers, tails
         self._block_size = layout.block_size
         self._loader = Loader(tiers.copier, layout.shape.bytes_per_token * layout.block_size)
         self._arrivals: list[Arrival] = []
@@ -137,25 +138,39 @@ class Reuse:
         self._layout.prepare(holding.slot, holding.reused, len(tokens) + 1)
 
     def _share_part(self, holding: Holding, tokens: Tokens, start: int) -> int:
-        """Copies a block that begins like the sequence's next one, at token `start`; returns how many tokens it saves.
+        """Copies what begins like the sequence's next block, at token `start`; returns how many tokens it saves.
 
         Edges of one length below one node begin a span all or none, so who shares a token here shares the namespace.
         """
-        index, edge = start // self._block_size, edge_at(tokens, holding.namespaces, start, self._block_size)
-        key = KEY_BYTES if start in holding.namespaces else 0
-        node, same = self._tree.nearest(holding.node, edge, key + TOKEN_BYTES * self._block_size)
-        count = min((same - key) // TOKEN_BYTES, len(tokens) - 1 - start)
-        if node is None or count < 1:
+        node, count = self._nearest(holding, tokens, start)
+        most = len(tokens) - 1 - start
+        tail = min(self._tails.shared(holding, tokens, start), most)
+        if max(tail, min(count, most)) < 1:
             return 0
+        if node is None or tail > count:
+            return tail if self._tails.bring_in(holding, start) and self._may_go_on(holding, start, tail) else 0
+        count = min(count, most)
         node.users += 1  # the way to it is held already; it must not be evicted for its own copy
-        self._layout.bring_in(holding.slot, index, node.block)
-        copied = self._layout.prepare(holding.slot, start + count, start + count + 1)
-        if not copied:
-            self._layout.cut(holding.slot, index)
+        self._layout.bring_in(holding.slot, start // self._block_size, node.block)
+        copied = self._may_go_on(holding, start, count)
         node.users -= 1
         self._tree.touch([node])
         self._tiers.offer(node)
         return count if copied else 0
+
+    def _nearest(self, holding: Holding, tokens: Tokens, start: int) -> tuple[Node | None, int]:
+        """The block that begins most like the sequence's next one, and how many tokens they have in common."""
+        edge = edge_at(tokens, holding.namespaces, start, self._block_size)
+        key = KEY_BYTES if start in holding.namespaces else 0
+        node, same = self._tree.nearest(holding.node, edge, key + TOKEN_BYTES * self._block_size)
+        return node, (same - key) // TOKEN_BYTES
+
+    def _may_go_on(self, holding: Holding, start: int, count: int) -> bool:
+        """Whether the sequence may write behind the first `count` tokens of the block that it has got; else it goes."""
+        prepared = self._layout.prepare(holding.slot, start + count, start + count + 1)
+        if not prepared:
+            self._layout.cut(holding.slot, start // self._block_size)
+        return prepared
 
     def _step_back(self, holding: Holding, path: list[Node], usable: int) -> list[Node]:
         """The sequence stands on the last usable block, no longer on the end of the path; returns what is left."""

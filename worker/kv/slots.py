@@ -71,11 +71,16 @@ class SlotLayout(Layout):
     def prepare(self, slot: int, start: int, end: int) -> bool:  # noqa: ARG002
         return True
 
+    def view(self, slot: int, index: int) -> Block:
+        start, size = index * self.block_size, self.block_size
+        tile, first = divmod(start, self.keys.shape[-1])
+        return self.keys[:, slot, :, tile, :, first : first + size], self.values[:, slot, :, start : start + size]
+
     def bring_in(self, slot: int, index: int, block: int) -> None:
-        copy_block(self._place(slot, index), self.store.block(block))
+        copy_block(self.view(slot, index), self.store.block(block))
 
     def expect(self, slot: int, index: int) -> Block | None:
-        return self._place(slot, index)
+        return self.view(slot, index)
 
     def arrived(self, slot: int) -> None:
         """What came is in the slot itself."""
@@ -85,7 +90,7 @@ class SlotLayout(Layout):
             return known
         block = self.take()
         if block is not None:
-            copy_block(self.store.block(block), self._place(slot, index))
+            copy_block(self.store.block(block), self.view(slot, index))
         return block
 
     def fork(self, source: int, slot: int, tokens: int) -> None:
@@ -102,9 +107,3 @@ class SlotLayout(Layout):
 
     def cut(self, slot: int, blocks: int) -> None:
         """What is left in the slot is overwritten before it is read."""
-
-    def _place(self, slot: int, index: int) -> Block:
-        """The slot's block at index as views."""
-        start, size = index * self.block_size, self.block_size
-        tile, first = divmod(start, self.keys.shape[-1])
-        return self.keys[:, slot, :, tile, :, first : first + size], self.values[:, slot, :, start : start + size]

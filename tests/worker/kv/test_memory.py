@@ -47,6 +47,7 @@ class IndexIsCache(Sequences):
     def close(self, data: st.DataObject) -> None:
         one = data.draw(st.sampled_from(self.running))
         self.running.remove(one)
+        self.memory.keep_tail(one.holding, array("I", one.tokens), one.computed)
         self.memory.close(one.holding)
 
     @rule(tokens=prompts, namespace=st.sampled_from([ACME, GLOBEX]))

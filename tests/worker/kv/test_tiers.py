@@ -69,6 +69,7 @@ class EveryTier(Sequences):
         one = data.draw(st.sampled_from(self.running))
         self.running.remove(one)
         retention = None if priority is None else Retention([RetentionRange(priority, 5_000)], session)
+        self.memory.keep_tail(one.holding, array("I", one.tokens), one.computed)
         self.memory.close(one.holding, tag, retention)
 
     @rule(tokens=prompts, namespace=st.sampled_from([ACME, GLOBEX]))
@@ -96,6 +97,7 @@ class EveryTier(Sequences):
 
     @rule(data=st.data())
     def a_file_goes_bad(self, data: st.DataObject) -> None:
+        quiet(self.memory)
         if files := sorted(Path(self.folder.name).iterdir()):
             damage(data.draw(st.sampled_from(files)))
 
