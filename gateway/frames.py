@@ -10,7 +10,7 @@ from cacheplane.report import Occupancy
 class Cached(msgspec.Struct):
     """Prompt tokens that were not computed, by the tier that they came from.
 
-    partial   copied from a block that only begins like the prompt's next one
+    partial   copied from a block that only begins like the prompt's next one, or from where an earlier turn ended
     """
 
     device: int = 0

@@ -138,7 +138,7 @@ class Cached(msgspec.Struct, frozen=True):
     """Prompt tokens that were not computed, by the tier that they came from.
 
     device, host, disk   of whole blocks, which a gateway can foresee
-    partial              beyond them, copied from a block that only begins alike
+    partial              beyond them, copied from a block that only begins alike, or from where a sequence ended
     """
 
     device: int = 0

@@ -61,7 +61,7 @@ def test_the_last_token_of_a_prompt_waits_for_no_other_prompt(rig: Rig) -> None:
 
 def test_forced_tokens_do_not_hold_up_a_prompt_of_another_tag(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
     rig = Rig(tiny_model, tiny_vocabulary, budget=32)
-    grammar = f'start: "x" ("{"forced to say this at length, " * 3}" /[xyz]/)+'
+    grammar = f'start: /[xyz]/ ("{"forced to say this at length, " * 3}" /[xyz]/)+'
     for number in range(3):
         asked = ask([9 + number], tag="acme", sampling=Sampling(max_tokens=200, temperature=0))
         rig.submit(asked, [GrammarCompiler(tiny_vocabulary).compile(grammar)])
