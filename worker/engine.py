@@ -150,6 +150,9 @@ class Engine:
                 future.set_result(action())
             except WorkerError as error:
                 future.set_exception(error)
+            except BaseException as error:
+                future.set_exception(error)  # who waits must not wait for an engine that stops
+                raise
 
         self._inbox.append(run)
         self._wake.set()
@@ -211,10 +214,6 @@ class Engine:
     def retain(self, request: RetainRequest, spans: list[Span]) -> int:
         """On the engine's thread: see KVMemory.retain."""
         return self.memory.retain(request.tag, request.retention, array("I", request.tokens), spans)
-
-    def clear(self) -> None:
-        """On the engine's thread: forgets every block that no running sequence stands on."""
-        self.memory.clear()
 
     def snapshot(self, epoch: int) -> Snapshot:
         """On the engine's thread: the tree, with the number of the last event message that it includes."""

@@ -1,6 +1,6 @@
 """Constrained decoding behind a narrow interface; llguidance does the work.
 
-source   llguidance's Lark dialect; DESIGN 3.9
+source   llguidance's Lark dialect
 """
 
 from threading import Lock

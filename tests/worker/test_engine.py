@@ -240,3 +240,15 @@ def test_warm_up_measures_and_leaves_nothing_behind(tiny_model: Model, tiny_voca
     assert rig.engine.counters.decode_step_ms > 0
     rig.check_idle()
     assert rig.complete(ask(STEMS[0])).tokens() == cold.reply(STEMS[0]).tokens()[:4]
+
+
+def test_who_waits_for_the_engines_thread_hears_of_its_end(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
+    rig = Rig(tiny_model, tiny_vocabulary)
+    crashed: list[BaseException] = []
+    rig.engine._on_crash = crashed.append
+    rig.engine.start()
+    waiting = rig.engine.call(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        waiting.result(timeout=10)
+    rig.engine.stop()
+    assert [type(error) for error in crashed] == [ZeroDivisionError]

@@ -7,7 +7,7 @@ import pytest
 
 from cacheplane.identity import Span
 from tests.worker.kv.layouts import LayoutClass
-from tests.worker.kv.test_memory import BLOCK, CONTEXT, PUBLIC, SHAPE, check_slot, compute, memory_of
+from tests.worker.kv.sequences import BLOCK, CONTEXT, PUBLIC, SHAPE, check_slot, compute, memory_of
 from tests.worker.kv.test_reuse import opened
 from tests.worker.rig import ACME, GLOBEX
 from worker.kv import KVLimits, KVMemory
