@@ -178,6 +178,14 @@ def _serve(memory: KVMemory, turn: Turn, configuration: Configuration) -> tuple[
     if configuration.leases and turn.returns:
         lease = Retention(_LEASE.ranges, f"session-{turn.session}")
     memory.close(holding, "agents", lease)
-    memory.poll()
+    _let_time_pass(memory)
     cached = holding.cached
     return (cached.device, cached.host, cached.disk), len(tokens)
+
+
+def _let_time_pass(memory: KVMemory) -> None:
+    """Seconds lie between two turns, in which the disk has long written what it was asked to."""
+    memory.poll()
+    while memory.tiers.writing:
+        time.sleep(0.0002)
+        memory.poll()

@@ -25,6 +25,11 @@ class Archive:
         self._nodes: dict[bytes, Node] = {}  # those that are being written too
         self._writing: list[tuple[Node, Future[bool]]] = []
 
+    @property
+    def writing(self) -> int:
+        """Blocks on their way to disk, as of the last `poll`."""
+        return len(self._writing)
+
     def take(self, node: Node, block: Block, priority: int) -> bool:
         """Hands a copy of the node's KV to the disk tier, which owns it when this returns.
 

@@ -49,6 +49,11 @@ class Tiers:
         self._archive = Archive(disk, events, self.moves, self._settle)
         self._candidates = Candidates(host, self._archive, leases)
 
+    @property
+    def writing(self) -> int:
+        """Blocks on their way to disk, as of the last `poll`; until they are there they can't be read from it."""
+        return self._archive.writing
+
     def offer(self, node: Node) -> None:
         """The node may have become one that can go."""
         self._candidates.offer(node)

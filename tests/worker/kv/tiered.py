@@ -64,7 +64,7 @@ def quiet(memory: KVMemory) -> None:
     """Waits until the disk has done what it was asked."""
     deadline = time.monotonic() + 10
     memory.poll()
-    while any(node.disk == node.disk.WRITING for node in memory.tree.walk()):
+    while memory.tiers.writing:
         assert time.monotonic() < deadline
         time.sleep(0.0005)
         memory.poll()
