@@ -61,8 +61,7 @@ def copies(shape: KVShape, tokens: int) -> dict[str, dict[str, float]]:
                 layout.pool.ready(layout.keep(0, index, NOWHERE) or 0)
 
         def bring(layout: SlotLayout = layout, blocks: int = blocks) -> None:
-            for index in range(blocks):
-                layout.bring_in(1, index, index)
+            layout.bring_in(1, 0, range(blocks))
 
         kept, brought = median(_ms(keep) for _ in range(5)), median(_ms(bring) for _ in range(5))
         found[_name(kind)] = {"kept_ms": round(kept, 1), "brought_ms": round(brought, 1)}

@@ -24,6 +24,7 @@ _SIGNATURES: Final = {
     "gate": (_POINTER, _LONG, _LONG, _POINTER, _INT),
     "rotate": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER, _INT),
     "layers": (_POINTER, _INT),
+    "copy_blocks": (_POINTER, _POINTER, _LONG, _LONG, _LONG, _INT, _INT),
 }
 
 
@@ -43,10 +44,16 @@ class Native:
     _gate: Any
     _rotate: Any
     _layers: Any
+    _copy_blocks: Any
 
     def run_layers(self, step: ctypes.Structure) -> None:
         """See CodedLayers.run."""
         self._layers(ctypes.byref(step), torch.get_num_threads())
+
+    def copy_blocks(self, store: ctypes.Structure, blocks: Sequence[int], slot: int, first: int, *, out: bool) -> None:
+        """See SlotBlocks."""
+        numbers, threads = (ctypes.c_int64 * len(blocks))(*blocks), torch.get_num_threads()
+        self._copy_blocks(ctypes.byref(store), numbers, len(blocks), slot, first, out, threads)
 
     def multiply(self, x: Tensor, by: Panels) -> Tensor:
         """x [rows, inputs] -> [rows, outputs]. A row's result is the same bits alone and among others."""

@@ -87,7 +87,7 @@ def test_hit_is_miss_across_windows(folder: Path, tokens: list[int], kind: str) 
     for index in range(hit):
         block = slots.keep(0, index, NOWHERE)
         assert block is not None
-        slots.bring_in(2, index, block)
+        slots.bring_in(2, index, [block])
     start = hit * BLOCK
     rest = model.forward(tokens[start:], [Row(2, start, len(tokens) - start)], slots)
     torch.testing.assert_close(rest[0], whole(model, tokens)[-1], atol=1e-5, rtol=1e-5)

@@ -107,7 +107,7 @@ def test_hit_is_miss(tiny_model: Model, layout: LayoutClass, tokens: list[int]) 
         block = room.keep(0, index, NOWHERE)
         assert block is not None
         room.pool.ready(block)
-        room.bring_in(3, index, block)
+        room.bring_in(3, index, [block])
     start = 2 * BLOCK
     logits = forward(tiny_model, room, tokens[start:], [Row(3, start, len(tokens) - start)])
     torch.testing.assert_close(logits[0], alone(tiny_model, tokens), atol=1e-5, rtol=0)

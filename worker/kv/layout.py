@@ -68,8 +68,8 @@ class Layout(ABC):
         """The slot's block at index as views, to be read before anything else is done."""
 
     @abstractmethod
-    def bring_in(self, slot: int, index: int, block: int) -> None:
-        """The slot's block at index, which comes next, is this one of the pool, whose KV is there."""
+    def bring_in(self, slot: int, index: int, blocks: Sequence[int]) -> None:
+        """The slot's blocks from index on, which come next, are these of the pool, whose KV is there."""
 
     @abstractmethod
     def expect(self, slot: int, index: int) -> Block | None:

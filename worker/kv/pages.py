@@ -68,9 +68,10 @@ class PagedLayout(Layout):
     def view(self, slot: int, index: int) -> Block:
         return self.store.block(int(self._tables[slot, index]))
 
-    def bring_in(self, slot: int, index: int, block: int) -> None:
+    def bring_in(self, slot: int, index: int, blocks: Sequence[int]) -> None:
         self._expect_end(slot, index)
-        self._append(slot, block)
+        for block in blocks:
+            self._append(slot, block)
 
     def expect(self, slot: int, index: int) -> Block | None:
         self._expect_end(slot, index)

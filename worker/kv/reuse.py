@@ -70,17 +70,20 @@ class Reuse:
 
     def bring_in(self, holding: Holding, tokens: Tokens, path: list[Node]) -> None:
         """The slot begins with the blocks of this path, on whose end the sequence stands; see Holding.loading."""
-        brought, parts = [], []
-        for index, node in enumerate(path):
-            if node.block != NOWHERE:
-                self._layout.bring_in(holding.slot, index, node.block)
+        brought, parts, index = [], [], 0
+        while index < len(path):
+            end = next((at for at in range(index, len(path)) if path[at].block == NOWHERE), len(path))
+            if end > index:
+                self._layout.bring_in(holding.slot, index, [node.block for node in path[index:end]])
+                index = end
                 continue
             into = self._layout.expect(holding.slot, index)
             if into is None:
                 path = self._step_back(holding, path, index)
                 break
             brought.append(index)
-            parts.append(self._part(into, node))
+            parts.append(self._part(into, path[index]))
+            index += 1
         if parts:
             holding.loading = True
             came = self._loader.start(parts, lambda: not holding.closed)
@@ -151,7 +154,7 @@ class Reuse:
             return tail if self._tails.bring_in(holding, start) and self._may_go_on(holding, start, tail) else 0
         count = min(count, most)
         node.users += 1  # the way to it is held already; it must not be evicted for its own copy
-        self._layout.bring_in(holding.slot, start // self._block_size, node.block)
+        self._layout.bring_in(holding.slot, start // self._block_size, [node.block])
         copied = self._may_go_on(holding, start, count)
         node.users -= 1
         self._tree.touch([node])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernels.native import LANES, SLOT_TILE, native
+from kernels.native import LANES, SLOT_TILE, SlotBlocks, native
 from worker.attending import Attention, RoundedAttention
 from worker.kv.layout import CPU, Layout
 from worker.kv.radix import NOWHERE
@@ -48,6 +48,10 @@ class SlotLayout(Layout):
         heads, tiles = (shape.layers, slots, shape.kv_heads), -(-context // pitch)
         self.keys = reserve((*heads, tiles, shape.head_dim, pitch), shape.dtype, device)
         self.values = reserve((*heads, tiles * pitch, shape.head_dim), shape.dtype, device)
+        # Codes are converted as they are copied, which is torch's affair.
+        self._blocks = None
+        if self.library is not None and shape.codes is None:
+            self._blocks = SlotBlocks(self.library, self.keys, self.values, *self.store.parts)
 
     @staticmethod
     def computed_in_c(shape: KVShape, device: torch.device) -> bool:
@@ -76,8 +80,12 @@ class SlotLayout(Layout):
         tile, first = divmod(start, self.keys.shape[-1])
         return self.keys[:, slot, :, tile, :, first : first + size], self.values[:, slot, :, start : start + size]
 
-    def bring_in(self, slot: int, index: int, block: int) -> None:
-        copy_block(self.view(slot, index), self.store.block(block))
+    def bring_in(self, slot: int, index: int, blocks: Sequence[int]) -> None:
+        if self._blocks is not None:
+            self._blocks.bring_in(slot, index, blocks)
+            return
+        for at, block in enumerate(blocks, index):
+            copy_block(self.view(slot, at), self.store.block(block))
 
     def expect(self, slot: int, index: int) -> Block | None:
         return self.view(slot, index)
@@ -89,7 +97,9 @@ class SlotLayout(Layout):
         if known != NOWHERE:
             return known
         block = self.take()
-        if block is not None:
+        if block is not None and self._blocks is not None:
+            self._blocks.take_out(slot, index, block)
+        elif block is not None:
             copy_block(self.store.block(block), self.view(slot, index))
         return block
 

@@ -92,7 +92,7 @@ def test_what_a_block_brings_is_what_was_computed_and_gives_the_same_block_again
         assert torch.equal(found, kept_of(layout, given_))
     first = layout.keep(0, 0, NOWHERE)
     assert first is not None
-    layout.bring_in(1, 0, first)
+    layout.bring_in(1, 0, [first])
     for brought, computed in zip(written(layout, 1, 4), written(layout, 0, 4), strict=True):
         assert torch.equal(brought, computed)
     second = layout.keep(1, 0, NOWHERE)

@@ -45,7 +45,7 @@ def test_what_is_copied_out_is_what_is_copied_in(kind: SlotClass, places: list[i
     layout = layout_of(kind)
     filled(layout, 0, seed)
     for index, place in enumerate(places):
-        layout.bring_in(2, index, kept(layout, 0, place))
+        layout.bring_in(2, index, [kept(layout, 0, place)])
     for mine, theirs in zip(written(layout, 2, CONTEXT), written(layout, 0, CONTEXT), strict=True):
         for index, place in enumerate(places):
             there, here = slice(place * BLOCK, (place + 1) * BLOCK), slice(index * BLOCK, (index + 1) * BLOCK)
@@ -56,7 +56,7 @@ def test_a_copy_touches_nothing_else(kind: SlotClass) -> None:
     layout = layout_of(kind)
     filled(layout, 0)
     block = kept(layout, 0, 0)
-    layout.bring_in(1, 0, block)
+    layout.bring_in(1, 0, [block])
     assert not any(part[:, BLOCK:].any() for part in written(layout, 1, CONTEXT))
     assert not any(part.any() for part in written(layout, 2, CONTEXT))
     assert not any(part.any() for other in range(8) if other != block for part in layout.store.block(other))
