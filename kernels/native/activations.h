@@ -5,7 +5,7 @@
 #include "lanes.h"
 
 enum {
-    FEW = 12, /* rows that are multiplied straight from the codes, so many at once: */
+    FEW = 8,  /* rows that are multiplied straight from the codes, so many at once: */
     LOW = 4,
     TALL = 6, /* and of more rows */
 };
