@@ -95,7 +95,8 @@ class KVMemory:
             gate=limits.gate,
             spoil_freed=spoil_freed,
         )
-        self.tails = Tails(layout, _TAILS * layout.slots.total if limits.tails is None else limits.tails)
+        tails = _TAILS * layout.slots.total if limits.tails is None else limits.tails
+        self.tails = Tails(layout, tails, spoil_freed=spoil_freed)
         self.reuse = Reuse(self.tree, layout, self.tiers, self.tails)
         if spoil_freed:
             layout.pool.on_free = layout.store.spoil

@@ -28,17 +28,19 @@ class Tails:
     token of the turn before once more. Nobody is told of them, they go nowhere else, and there is one behind each
     block at most, the newest. The one that was wanted least lately makes room for a new one.
 
-    most   how many there may be, each in memory for a block
+    most          how many there may be, each in memory for a block
+    spoil_freed   for tests: memory that holds none is NaN
 
     A tail is found by the node that it follows, to which a sequence comes by all its tokens and namespaces before, and
     by the namespace that begins with it, if one does. So nobody finds another's. That of a node which has left the tree
     is found by nobody any more.
     """
 
-    def __init__(self, layout: Layout, most: int) -> None:
+    def __init__(self, layout: Layout, most: int, *, spoil_freed: bool = False) -> None:
         self._layout, self._most = layout, most
         self._store = BlockStore(layout.shape, most, layout.block_size, layout.device)
         self._free = list(range(most))
+        self._spoil_freed = spoil_freed
         self._kept: OrderedDict[_Name, _Tail] = OrderedDict()
 
     def __len__(self) -> int:
@@ -94,8 +96,11 @@ class Tails:
 
     def _drop(self, name: _Name) -> None:
         tail = self._kept.pop(name, None)
-        if tail is not None:
-            self._free.append(tail.block)
+        if tail is None:
+            return
+        self._free.append(tail.block)
+        if self._spoil_freed:
+            self._store.spoil(tail.block)
 
 
 def _name(node: Node, namespaces: Mapping[int, Namespace], start: int) -> _Name:
