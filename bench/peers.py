@@ -9,11 +9,11 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import aiohttp
 import torch
@@ -26,6 +26,9 @@ from worker.weights.inventory import expected
 
 _TIMEOUT = aiohttp.ClientTimeout(total=1200)
 _START_SECONDS = 240
+Choosing = Mapping[str, float]  # how tokens are chosen, by the names that all of them have
+GREEDY: Final[Choosing] = {"temperature": 0}
+SAMPLED: Final[Choosing] = {"temperature": 0.8, "top_p": 0.95, "seed": 1}
 
 
 @dataclass(slots=True)
@@ -48,8 +51,10 @@ class Timed:
 class Peer(Protocol):
     """An engine with the model of the benchmark."""
 
-    async def generate(self, prompt: list[int], tokens: int, schema: dict[str, Any] | None = None) -> Timed:
-        """A greedy reply: exactly `tokens` long, or JSON of the schema of at most as many."""
+    async def generate(
+        self, prompt: list[int], tokens: int, schema: dict[str, Any] | None = None, chosen: Choosing = GREEDY
+    ) -> Timed:
+        """A reply: exactly `tokens` long, or JSON of the schema of at most as many."""
 
     async def together(self, prompts: list[list[int]], tokens: int) -> list[Timed]:
         """Replies to prompts of one length, asked for at once."""
@@ -61,8 +66,10 @@ class Worker:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def generate(self, prompt: list[int], tokens: int, schema: dict[str, Any] | None = None) -> Timed:
-        sampling = {"max_tokens": tokens, "temperature": 0, "ignore_eos": schema is None}
+    async def generate(
+        self, prompt: list[int], tokens: int, schema: dict[str, Any] | None = None, chosen: Choosing = GREEDY
+    ) -> Timed:
+        sampling = {"max_tokens": tokens, "ignore_eos": schema is None, **chosen}
         body: dict[str, Any] = {"request_id": secrets.token_hex(8), "tokens": prompt, "sampling": sampling}
         body["spans"] = [{"start": 0, "namespace": "0" * 64}]
         if schema is not None:
@@ -89,9 +96,11 @@ class OpenAIServer:
         self._tokenizer = tokenizer
         self._model = model
 
-    async def generate(self, prompt: list[int], tokens: int, schema: dict[str, Any] | None = None) -> Timed:
+    async def generate(
+        self, prompt: list[int], tokens: int, schema: dict[str, Any] | None = None, chosen: Choosing = GREEDY
+    ) -> Timed:
         text = self._tokenizer.decode(prompt, skip_special_tokens=False)
-        body: dict[str, Any] = {"model": self._model, "prompt": text, "max_tokens": tokens, "temperature": 0}
+        body: dict[str, Any] = {"model": self._model, "prompt": text, "max_tokens": tokens, **chosen}
         body |= {"stream": True, "cache_prompt": True}
         if schema is None:
             body["ignore_eos"] = True
@@ -143,8 +152,11 @@ class Transformers:
         self._lock = asyncio.Lock()
         self._criteria = StoppingCriteriaList
 
-    async def generate(self, prompt: list[int], tokens: int, schema: dict[str, Any] | None = None) -> Timed:
+    async def generate(
+        self, prompt: list[int], tokens: int, schema: dict[str, Any] | None = None, chosen: Choosing = GREEDY
+    ) -> Timed:
         assert schema is None, "transformers has no grammars"
+        assert chosen is GREEDY
         return (await self.together([prompt], tokens))[0]
 
     async def together(self, prompts: list[list[int]], tokens: int) -> list[Timed]:

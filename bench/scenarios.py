@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bench.agents import made_up, made_up_tools
-from bench.peers import Peer, Worker
+from bench.peers import SAMPLED, Peer, Worker
 from gateway.schemas.gate import SchemaGate
 
 _TEXT = Path(__file__).parent / "texts" / "mixed.txt"
@@ -78,10 +78,11 @@ class Scenarios:
 
     async def _per_token(self, peer: Peer, schema: dict[str, Any] | None) -> float:
         """Seconds; of several replies, since how much one repeats itself is chance. Prompts show two lists as the
-        schema has them, so that free text has something of the kind to go on with."""
+        schema has them, so that free text has something of the kind to go on with; and tokens are sampled, since the
+        likeliest ones of a small model soon go round in a circle, where every draft is right."""
         seconds, tokens, lists = 0.0, 0, self._encode("\n".join(["\nLists:", *map(_as_list, _LISTS), ""]))
         for _ in range(_REPLIES):
-            reply = await peer.generate([*self._fresh(_PROMPT), *lists], 2 * _REPLY, schema)
+            reply = await peer.generate([*self._fresh(_PROMPT), *lists], 2 * _REPLY, schema, SAMPLED)
             seconds += reply.at[-1] - reply.at[0]
             tokens += len(reply.at if schema is None else self._encode(reply.text)) - 1
         return seconds / tokens
