@@ -154,7 +154,8 @@ def test_a_request_of_the_ledger_is_explained(terminal: Terminal) -> None:
     words = terminal.output("explain", "req_1")
     assert re.search(r"^  diverged_volatile +48 +68\.6 %", words, re.MULTILINE)
     assert "diverged in system[0], token 5: volatile; it cost 48 tokens\n  A value that differs" in words
-    assert "placed on w0 (prefix, by events)\n  w0                      1.5 ms = queue 1.5\n" in words
+    assert "placed on w0 (prefix): it held more of the prompt than the next best\n  by events: " in words
+    assert "\n  w0                      1.5 ms = queue 1.5\n  queue " in words
     told = json.loads(terminal.output("explain", "req_1", "--json"))
     assert told["missed_tokens"] == {"diverged_volatile": 48, "first_seen": 16, "below_block": 6}
     assert told["diverged"]["tokens"] == 48
@@ -174,7 +175,7 @@ def test_a_request_of_the_ledger_is_explained(terminal: Terminal) -> None:
         (("salt", "rotate", "tenant:nobody"), "There is no tenant nobody"),
         (("up", "--port", "0"), "Option port must be a whole number, 1 to 65535"),
         (("up", "--model", "/no/such.gguf"), "Cannot read the model /no/such.gguf"),
-        (("explain", "req_none"), "The ledger has no request req_none."),
+        (("explain", "req_none"), "The ledger has no request req_none;"),
         (("sing",), "No such command"),
     ],
 )
