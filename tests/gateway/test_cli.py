@@ -175,7 +175,7 @@ def test_a_request_of_the_ledger_is_explained(terminal: Terminal) -> None:
         (("salt", "rotate", "tenant:nobody"), "There is no tenant nobody"),
         (("up", "--port", "0"), "Option port must be a whole number, 1 to 65535"),
         (("up", "--model", "/no/such.gguf"), "Cannot read the model /no/such.gguf"),
-        (("explain", "req_none"), "The ledger has no request req_none;"),
+        (("explain", "req_none"), "The ledger has no request req_none; it is there a second after the request's end."),
         (("sing",), "No such command"),
     ],
 )

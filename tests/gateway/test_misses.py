@@ -1,15 +1,16 @@
 """Why tokens were computed, as callers and operators are told it: on replayed sessions with one fault injected."""
 
-import re
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from bench.agents import made_up, made_up_tools
-from cacheplane.attribution import Reason
+from cacheplane.attribution import Reason, contents
 from tenants import MISS, MISSES, SaltStore, now_ms
 from tests.gateway.scripted_worker import Script, ScriptedWorker
 from tests.gateway.stack import Stack, eventually, running
@@ -157,7 +158,11 @@ async def test_what_is_not_to_be_stored_is_told_so() -> None:
         assert missed_of(await tell(stack, body)).most_common(1)[0][0] == "not_stored"
 
 
-async def test_another_tenants_prompt_is_new_to_a_tenant_and_counted_for_operators_alone() -> None:
+async def test_another_tenants_prompt_is_new_to_a_tenant_and_counted_for_operators_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # By a secret of chance two of a prompt's 163 blocks share a place in the table once in twenty times: one is missed.
+    monkeypatch.setattr(contents, "secrets", SimpleNamespace(token_bytes=lambda count: b"7" * count))
     async with running(ScriptedWorker(context=20_000)) as stack:
         body = requests(1)[0]
         assert (await stack.post(body, stack.keys.globex)).status == 200
@@ -169,10 +174,7 @@ async def test_another_tenants_prompt_is_new_to_a_tenant_and_counted_for_operato
             assert "isolated" not in repr(row)
         missed = (await response.json())["usage"]["saltway"]["missed_tokens"]
         text = await (await stack.get("/metrics", stack.keys.admin)).text()
-        found = re.search(r'^saltway_tenant_isolated_tokens_total\{model="tiny"\} ([\d.]+)$', text, re.MULTILINE)
-        assert found is not None
-        # Of a prompt's 163 blocks one in twenty times two share a place in the table of strangers, and one is missed.
-        assert missed["first_seen"] - 3 * 16 <= float(found[1]) <= missed["first_seen"]
+        assert f'saltway_tenant_isolated_tokens_total{{model="tiny"}} {float(missed["first_seen"])}' in text
 
 
 async def test_the_sdks_types_take_the_addition_and_a_header_has_the_same() -> None:
