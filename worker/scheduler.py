@@ -223,8 +223,10 @@ class Scheduler:
         sequence.begin()
         assert sequence.holding is not None
         if sequence.job.admitted is None:
-            self.work.spare(sequence.holding.cached)
-            sequence.job.start(sequence.holding.cached)
+            came = len(sequence.job.prompt) + sequence.sent  # with what another worker has generated
+            cached = sequence.holding.cached.within(came, self._memory.block_size)
+            self.work.spare(cached)
+            sequence.job.start(cached)
 
     def _close(self, sequence: Sequence) -> None:
         job = sequence.job

@@ -357,8 +357,8 @@ class Sequence:
             self.job.emit(Delta(self.index, text, tokens, logprobs))
 
     def _close(self) -> None:
-        rest = self._text.finish()
-        self._emit([], rest, None)
+        if not self._unsent:  # else it never came to say anything, and what is held back belongs behind that
+            self._emit([], self._text.finish(), None)
         assert self.finished is not None
         self.job.emit(Finish(self.index, self.finished, self.sent, self._text.stopped))
 

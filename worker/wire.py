@@ -146,6 +146,16 @@ class Cached(msgspec.Struct, frozen=True):
     disk: int = 0
     partial: int = 0
 
+    def within(self, tokens: int, block_size: int) -> "Cached":
+        """What of it is of the first so many tokens, which a request came with: what its reply is known to begin with
+        may be cached too. Of the last of their blocks a gateway foresees nothing, so that is a part."""
+        most = (tokens - 1) // block_size * block_size
+        device = min(self.device, most)
+        host = min(self.host, most - device)
+        disk = min(self.disk, most - device - host)
+        rest = self.device + self.host + self.disk + self.partial - device - host - disk
+        return Cached(device, host, disk, min(rest, tokens - device - host - disk))
+
 
 class TokenLogprob(msgspec.Struct, frozen=True):
     """Natural logarithm of the model's own probability, before temperature, penalties and grammar."""

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.worker.rig import Rig, ask
+from tests.worker.rig import BLOCK, Rig, ask
 from tests.worker.test_grammar import PERSON, lark
 from worker.grammar import GrammarCompiler, LLGrammar
 from worker.model import Model
 from worker.tokenizer import Vocabulary
-from worker.wire import Sampling
+from worker.wire import Cached, Sampling
 
 TEXTS = [lark(PERSON), 'start: "go " /[ab ]{4,40}/ " and stop here" /[.!]/', 'start: ("yes" | "no") ", that is all"']
 
@@ -124,8 +124,9 @@ def test_nothing_of_it_is_sent_or_counted_when_the_prompt_was_not_computed(
     tiny_model: Model, tiny_vocabulary: Vocabulary, compiler: GrammarCompiler
 ) -> None:
     rig = Rig(tiny_model, tiny_vocabulary)
-    late = ask([5, 6], deadline_ms=0, sampling=Sampling(max_tokens=40, temperature=0))
+    late = ask([5, 6], deadline_ms=0, sampling=Sampling(max_tokens=40, temperature=0, stop=["gone"]))
     reply = rig.complete(late, [compiler.compile(TEXTS[1])])
+    assert reply.text() == ""  # nor what might become a stop string
     assert (reply.finish().reason, reply.finish().completion_tokens, reply.tokens()) == ("deadline", 0, [])
     assert rig.engine.counters.generated_tokens == 0
     rig.check_idle()
@@ -140,3 +141,16 @@ def test_a_stop_string_in_it_ends_the_reply(
     reply = rig.complete(ask([5, 6], sampling=sampling), [compiler.compile(text)])
     assert (reply.text(), reply.finish().reason, reply.finish().stop) == ("yes, ", "stop", "that")
     rig.check_idle()
+
+
+def test_of_what_is_cached_no_more_than_the_prompt_is_told(
+    tiny_model: Model, tiny_vocabulary: Vocabulary, compiler: GrammarCompiler
+) -> None:
+    """The reply before had the same beginning, and with it a block that ends behind the prompt."""
+    rig = Rig(tiny_model, tiny_vocabulary)
+    text = f'start: "{"forced to say this at length, " * 3}" /[xyz]/'
+    prompt = [*range(10, 10 + BLOCK), 5, 6]
+    for _ in range(2):
+        reply = rig.complete(ask(prompt, sampling=Sampling(max_tokens=80, temperature=0)), [compiler.compile(text)])
+    assert reply.start.cached == Cached(device=BLOCK, partial=2)
+    assert rig.engine.cached_tokens == BLOCK
