@@ -140,9 +140,7 @@ class Scheduler:
     def preempt(self, sequence: Sequence) -> None:
         """A running sequence goes back to wait, with all its tokens; what is stored of it stays in the tree."""
         self._memory.close(sequence.pause(PROGRESS))
-        self.speculator.leave(sequence)
-        self.running.remove(sequence)
-        self.fairness[sequence.job.tag].slots -= 1
+        self._vacate(sequence)
         self.waiting.push(sequence)
         self.work.preemptions += 1
 
@@ -234,10 +232,14 @@ class Scheduler:
         if not sequence.holding.loading:
             self._memory.keep_tail(sequence.holding, sequence.tokens, sequence.computed)
         self._memory.close(sequence.holding, job.tag, job.retention)
-        self.speculator.leave(sequence)
         sequence.holding = None
+        self._vacate(sequence)
+
+    def _vacate(self, sequence: Sequence) -> None:
+        """It has no slot any more, whether it had begun in it or not."""
+        self.speculator.leave(sequence)
         self.running.remove(sequence)
-        self.fairness[job.tag].slots -= 1
+        self.fairness[sequence.job.tag].slots -= 1
         if sequence in self._loading:
             self._loading.remove(sequence)
 

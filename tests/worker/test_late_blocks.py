@@ -5,6 +5,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import msgspec
 import pytest
 
 from cacheplane.wire import Tier
@@ -107,4 +108,28 @@ def test_a_sequence_is_not_preempted_while_its_blocks_are_on_their_way(loading: 
     assert {sequence.job.id for sequence in rig.scheduler.running} == {"loading", "r0", "r1", "quiet"}
     gate.set()
     rig.run()
+    rig.check_idle()
+
+
+@pytest.mark.parametrize("end", ["preempted", "aborted"])
+def test_a_sequence_may_lose_its_slot_when_its_blocks_have_come_and_it_has_not_begun(
+    loading: tuple[Rig, Event], end: str
+) -> None:
+    rig, gate = loading
+    request = ask(LONG)
+    reply = rig.submit(request)
+    rig.engine.step()
+    [sequence] = rig.scheduler.running
+    gate.set()
+    while sequence.is_loading:
+        rig.memory.poll()
+    if end == "aborted":
+        assert rig.engine.abort(request.request_id)
+    else:
+        rig.scheduler.preempt(sequence)
+    rig.run()
+    reply.check()
+    if end == "preempted":
+        assert sum(msgspec.structs.astuple(reply.start.cached)) == len(LONG) - BLOCK
+        assert reply.tokens() == rig.complete(ask(LONG, namespace=GLOBEX)).tokens()
     rig.check_idle()
