@@ -20,7 +20,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from bench.stack import free_port
+from gateway.up.ports import free_ports
 from worker.weights import Weights
 from worker.weights.inventory import expected
 
@@ -185,7 +185,7 @@ class Transformers:
 async def own_worker(model: Path, threads: int, slots: int, *flags: str) -> AsyncIterator[Worker]:
     """A worker process of our own, until the block ends."""
     with tempfile.TemporaryDirectory() as folder:
-        token, port = secrets.token_hex(16), free_port()
+        token, (port,) = secrets.token_hex(16), free_ports(1)
         (Path(folder) / "token").write_text(token)
         command = [sys.executable, "-m", "worker", "--port", str(port), "--token-file", f"{folder}/token"]
         command += ["--model", str(model), "--threads", str(threads), "--slots", str(slots), *flags]

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from gateway.up.ports import free_ports
+
 _START_SECONDS = 240
 _STOP_SECONDS = 40
 _PREFIXES = ("SALTWAY_",)
@@ -22,13 +23,6 @@ _PREFIXES = ("SALTWAY_",)
 
 class StackError(RuntimeError):
     """The stack did not become ready; the message carries what it printed last."""
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class Stack:
@@ -41,7 +35,7 @@ class Stack:
     def __init__(self, home: Path | None = None, *, workers: int = 2, **options: str) -> None:
         self._folder = None if home else tempfile.TemporaryDirectory(prefix="saltway-")
         self.home = home or Path(self._folder.name if self._folder else "")
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self.keys: Mapping[str, str] = {}
         self._log = self.home / "up.log"

@@ -2,15 +2,12 @@
 
 import os
 import signal
-import socket
 import sys
-from contextlib import ExitStack
 
 from gateway.settings import Settings
 from gateway.up.child import Process
 from gateway.up.model import ModelFile
-
-LOOPBACK = "127.0.0.1"
+from gateway.up.ports import LOOPBACK, free_ports
 
 
 def worker_processes(settings: Settings, model: ModelFile) -> list[Process]:
@@ -53,12 +50,3 @@ def threads(settings: Settings) -> int:
     """Threads of each worker: as set, or an equal share of the cores that this process may use, at least one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return settings.threads or max(1, cores // settings.workers)
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ports of the loopback address that nobody listens at now."""
-    with ExitStack() as open_together:
-        probes = [open_together.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((LOOPBACK, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]

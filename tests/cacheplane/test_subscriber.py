@@ -123,7 +123,7 @@ async def running(listener: Subscriber) -> AsyncIterator[None]:
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  # sockets move the state, no event of ours does
             await asyncio.sleep(0.005)
 
@@ -262,7 +262,7 @@ async def test_a_port_that_is_taken_is_tried_again_later(context: zmq.asyncio.Co
 
 
 async def test_of_many_subscribers_only_so_many_fetch_at_once(context: zmq.asyncio.Context) -> None:
-    index, permits = PrefixIndex(max_blocks=100), asyncio.Semaphore(2)
+    index, permits, answered = PrefixIndex(max_blocks=100), asyncio.Semaphore(2), asyncio.Event()
     workers = [RealWorker(context) for _ in range(6)]
     at_once, most = 0, 0
 
@@ -270,14 +270,18 @@ async def test_of_many_subscribers_only_so_many_fetch_at_once(context: zmq.async
         nonlocal at_once, most
         at_once += 1
         most = max(most, at_once)
-        await asyncio.sleep(0.02)
+        await answered.wait()
         at_once -= 1
         return Snapshot(1, -1, 16, [])
 
-    tasks = []
-    for number, worker in enumerate(workers):
-        listener = Subscriber(f"w{number}", worker.pub, None, index, fetch, permits=permits)
-        tasks.append(asyncio.ensure_future(listener.run()))
+    listeners = [
+        Subscriber(f"w{number}", worker.pub, None, index, fetch, permits=permits)
+        for number, worker in enumerate(workers)
+    ]
+    tasks = [asyncio.ensure_future(listener.run()) for listener in listeners]
+    await eventually(lambda: all(listener.connected for listener in listeners))
+    assert at_once == 2
+    answered.set()
     await eventually(lambda: all(index.synced(f"w{number}") for number in range(6)))
     assert most == 2
     for task in tasks:

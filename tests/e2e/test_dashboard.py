@@ -9,7 +9,7 @@ from openai import OpenAI
 from playwright.sync_api import expect, sync_playwright
 
 from bench.stack import Stack
-from tests.browser.conftest import CHROMIUM, QUIET
+from tests.browser.conftest import CHROMIUM, PATIENCE_MS, QUIET
 from tests.e2e.workers import eventually
 
 MODEL = "smollm2"
@@ -26,9 +26,9 @@ def test_it_shows_hit_rates_from_real_traffic(acme: OpenAI, stack: Stack, admin:
         page.goto(f"{stack.url}/admin")
         page.get_by_label(re.compile("key", re.IGNORECASE)).fill(stack.keys["SALTWAY_ADMIN_KEY"])
         page.keyboard.press("Enter")
-        expect(page.get_by_text("acme").first).to_be_visible(timeout=15_000)
-        expect(page.get_by_text("w0").first).to_be_visible(timeout=15_000)
-        expect(page.get_by_text(re.compile(r"\d+(\.\d+)?\s?%")).first).to_be_visible(timeout=15_000)
+        expect(page.get_by_text("acme").first).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_text("w0").first).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_text(re.compile(r"\d+(\.\d+)?\s?%")).first).to_be_visible(timeout=PATIENCE_MS)
         assert "never show" not in page.content()
         page.screenshot(path=tmp_path / "dashboard.png", full_page=True)
         browser.close()

@@ -11,6 +11,7 @@ from openai import OpenAI
 
 from bench.agents import made_up_tools
 from bench.stack import Stack
+from tests.e2e.workers import eventually
 
 MODEL = "smollm2"
 RULES = "The desk answers in one sentence, names the order that was asked for, and never guesses an id."
@@ -39,16 +40,27 @@ def _most(tokens: dict[str, int]) -> str:
 
 
 def _saltway(stack: Stack, *arguments: str) -> str:
+    done = _run(stack, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _is_told_of(stack: Stack, request_id: str) -> bool:
+    """Whether the ledger has a request, which is written in batches."""
+    return _run(stack, "explain", request_id).returncode == 0
+
+
+def _run(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gateway", *arguments]
     environment = os.environ | {"SALTWAY_HOME": str(stack.home)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_clock_in_the_system_prompt_is_found_and_explained(acme: OpenAI, stack: Stack) -> None:
     _ask(acme, f"It is 2026-11-29T21:05:33Z. {RULES}")
     missed, request_id = _ask(acme, f"It is 2026-11-29T21:07:02Z. {RULES}")
     assert _most(missed) == "diverged_volatile"
-    time.sleep(0.5)  # the ledger is written in batches
+    assert eventually(lambda: _is_told_of(stack, request_id))
     told = json.loads(_saltway(stack, "explain", request_id, "--json"))
     assert (told["tenant"], told["missed_tokens"]) == ("acme", missed)
     assert (told["diverged"]["part"], told["diverged"]["kind"]) == ("system", "volatile")

@@ -6,12 +6,13 @@ from typing import Any
 from openai import OpenAI
 
 from bench.agents import made_up_tools
+from tests.e2e.workers import Workers, eventually
 
 MODEL = "smollm2"
 TURNS = 6
 
 
-def test_from_turn_two_on_the_previous_prompt_is_cached_and_foreseen(acme: OpenAI) -> None:
+def test_from_turn_two_on_the_previous_prompt_is_cached_and_foreseen(acme: OpenAI, workers: Workers) -> None:
     tools: Any = made_up_tools(20)
     messages: list[Any] = [{"role": "system", "content": "You run the support desk of session reuse."}]
     # These change the grammar and the sampler, never the prompt, so none of them may cost reuse.
@@ -38,6 +39,8 @@ def test_from_turn_two_on_the_previous_prompt_is_cached_and_foreseen(acme: OpenA
         assert cached >= 0.9 * previous
         assert int(raw.headers["x-saltway-predicted-tokens"]) == cached
         assert int(raw.headers["x-saltway-cached-tokens"]) == cached
+        # A client that is quicker than the events is served as well, but that is not foreseen.
+        assert eventually(workers.indexed)
         previous = reply.usage.prompt_tokens
         messages += _history(reply.choices[0].message)
 

@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 from openai import OpenAI
 
-from bench.stack import Stack, free_port
+from bench.stack import Stack
+from gateway.up.ports import free_ports
 from tests.e2e.workers import eventually
 
 
@@ -55,13 +56,13 @@ def test_a_port_in_use_is_one_sentence(stack: Stack, tmp_path: Path) -> None:
 
 
 def test_a_home_in_use_is_one_sentence(stack: Stack) -> None:
-    done = _up(stack.home, free_port())
+    done = _up(stack.home, free_ports(1)[0])
     assert done.returncode != 0
     assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_a_missing_model_is_one_sentence(tmp_path: Path) -> None:
-    done = _up(tmp_path / "home", free_port(), "--model", str(tmp_path / "none.gguf"))
+    done = _up(tmp_path / "home", free_ports(1)[0], "--model", str(tmp_path / "none.gguf"))
     assert done.returncode != 0
     (sentence,) = done.stderr.strip().splitlines()
     assert "none.gguf" in sentence
@@ -70,7 +71,7 @@ def test_a_missing_model_is_one_sentence(tmp_path: Path) -> None:
 def test_a_file_that_is_no_model_is_one_sentence(tmp_path: Path) -> None:
     model = tmp_path / "broken.gguf"
     model.write_bytes(b"not a model at all, only some text of a file")
-    done = _up(tmp_path / "home", free_port(), "--model", str(model), "--workers", "1")
+    done = _up(tmp_path / "home", free_ports(1)[0], "--model", str(model), "--workers", "1")
     assert done.returncode != 0
     assert "GGUF" in done.stderr
 

@@ -8,13 +8,14 @@ from typing import Any, Self
 import httpx2
 
 from bench.stack import Stack
-from cacheplane.wire import Tier, decode_snapshot
+from cacheplane.wire import Snapshot, Tier, decode_snapshot
 
 
 class Workers:
     """Speaks to each worker with the stack's own worker token."""
 
     def __init__(self, stack: Stack, admin: httpx2.Client) -> None:
+        self._admin = admin
         token = (stack.home / "worker.token").read_text().strip()
         rows = admin.get("/admin/api/workers").raise_for_status().json()["workers"]
         self._clients = {
@@ -42,13 +43,17 @@ class Workers:
         return load
 
     def blocks(self, worker: str) -> int:
-        """Blocks that the worker itself says it holds."""
-        return len(decode_snapshot(self._clients[worker].get("/kv/snapshot").raise_for_status().content).blocks)
+        """Different blocks that the worker itself says it holds, on any tier."""
+        return len({block.hash for block in self._snapshot(worker).blocks})
 
     def on_device(self, worker: str) -> int:
         """Those of them that are in its device pool."""
-        snapshot = decode_snapshot(self._clients[worker].get("/kv/snapshot").raise_for_status().content)
-        return sum(block.tier == Tier.DEVICE for block in snapshot.blocks)
+        return sum(block.tier == Tier.DEVICE for block in self._snapshot(worker).blocks)
+
+    def indexed(self) -> bool:
+        """Whether the gateway's index has heard of all blocks that the workers hold."""
+        rows = self._admin.get("/admin/api/workers").raise_for_status().json()["workers"]
+        return all(row["index_blocks"] == self.blocks(row["id"]) for row in rows)
 
     def granted(self) -> float:
         """Blocks that were put under a lease so far, on all workers."""
@@ -57,6 +62,9 @@ class Workers:
     def leased(self) -> float:
         """Blocks that are under a lease now, on all workers and tiers."""
         return self._sum("saltway_worker_leased_blocks{")
+
+    def _snapshot(self, worker: str) -> Snapshot:
+        return decode_snapshot(self._clients[worker].get("/kv/snapshot").raise_for_status().content)
 
     def _sum(self, series: str, label: str = "") -> float:
         """Of a series in the metrics of all workers, where it has this label."""
@@ -69,7 +77,7 @@ class Workers:
         return all(load["running"] == 0 and load["waiting"] == 0 for load in loads)
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Whether the condition comes true within the time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

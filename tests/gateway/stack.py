@@ -1,7 +1,6 @@
 """The real gateway on a real socket, in front of scripted workers, with two tenants and an operator."""
 
 import asyncio
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +16,7 @@ from sqlalchemy import select
 from gateway.app import Server, create_app
 from gateway.protocol import BoundedHttpProtocol
 from gateway.settings import Settings
+from gateway.up.ports import free_ports
 from tenants import Database, LedgerRow, Tenant, now_ms
 from tenants.keys import mint
 from tenants.schema import Base
@@ -127,7 +127,7 @@ class Stack:
         await eventually(there)
 
 
-async def eventually(condition: Any, seconds: float = 15.0) -> None:
+async def eventually(condition: Any, seconds: float = 60.0) -> None:
     """Wait until `condition`, sync or async, is true; a bound for broken code, not a measure of time."""
     async with asyncio.timeout(seconds):
         while True:
@@ -135,12 +135,6 @@ async def eventually(condition: Any, seconds: float = 15.0) -> None:
             if await value if asyncio.iscoroutine(value) else value:
                 return
             await asyncio.sleep(0.01)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager
@@ -168,7 +162,8 @@ async def running(
 
 def _settings(home: Path, urls: tuple[str, ...], options: dict[str, Any]) -> Settings:
     (home / "secret").write_bytes(SECRET)
-    return Settings(home=home, port=free_port(), worker_urls=urls, worker_token=TOKEN, **options)
+    (port,) = free_ports(1)
+    return Settings(home=home, port=port, worker_urls=urls, worker_token=TOKEN, **options)
 
 
 async def _tenants(database: Database) -> Keys:

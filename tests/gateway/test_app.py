@@ -34,7 +34,7 @@ async def raw(stack: Stack, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(stack.settings.host, stack.settings.port)
     writer.write(request)
     try:
-        return await asyncio.wait_for(reader.read(), 10)
+        return await asyncio.wait_for(reader.read(), 60)
     finally:
         writer.close()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cacheplane import breaker
 from cacheplane.breaker import TRIP_FAILURES
 from cacheplane.parity import ENOUGH
 from tests.gateway.scripted_worker import Script, ScriptedWorker
@@ -184,7 +185,7 @@ async def test_models_stay_listed_while_their_only_worker_is_away() -> None:
 
 async def test_a_worker_that_hangs_lets_go_of_its_streams(monkeypatch: Any) -> None:
     monkeypatch.setattr("gateway.link.CUT_SECONDS", 0.0)
-    monkeypatch.setattr("gateway.workers.CONTROL_SECONDS", 0.1)
+    monkeypatch.setattr("gateway.workers.CONTROL_SECONDS", 1.0)
     async with running(ScriptedWorker("w0"), ScriptedWorker("w1")) as stack:
         one, two = stack.workers
         one.scripts = two.scripts
@@ -216,16 +217,29 @@ async def test_a_worker_whose_predictions_are_wrong_is_left_out_until_its_snapsh
         assert 'saltway_worker_parity{state="trusted",worker="w0"} 1.0' in text
 
 
-async def test_a_worker_where_requests_keep_failing_though_it_reports_is_left_alone_and_then_tried() -> None:
+async def fail_until_tripped(stack: Stack) -> None:
+    """Requests fail one after another, though the worker reports in between."""
+    stack.workers[0].scripts.extend(Script(drop_after=-1) for _ in range(TRIP_FAILURES))
+    for _ in range(TRIP_FAILURES):
+        await stack.serving()
+        assert (await stack.post(BODY)).status == 502
+
+
+async def test_a_worker_where_requests_keep_failing_though_it_reports_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(breaker, "FIRST_SECONDS", breaker.LONGEST_SECONDS)
     async with running() as stack:
-        worker = stack.workers[0]
-        worker.scripts.extend(Script(drop_after=-1) for _ in range(TRIP_FAILURES))
-        for _ in range(TRIP_FAILURES):
-            await stack.serving()
-            assert (await stack.post(BODY)).status == 502
+        await fail_until_tripped(stack)
         await state_is(stack, "tripped")
         assert (await view(stack))["circuit"] == "open"
         assert (await stack.post(BODY)).status == 503
+
+
+async def test_after_a_while_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "FIRST_SECONDS", 0.1)
+    async with running() as stack:
+        await fail_until_tripped(stack)
         await state_is(stack, "probing")
         assert (await stack.post(BODY)).status == 200
         seen = await view(stack)

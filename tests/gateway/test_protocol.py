@@ -11,22 +11,24 @@ from starlette.types import Receive, Scope, Send
 from gateway import protocol
 from gateway.app import Server
 from gateway.protocol import BoundedHttpProtocol
-from tests.gateway.stack import eventually, free_port
+from gateway.up.ports import free_ports
+from tests.gateway.stack import eventually
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers at once, whatever is still being sent; /abort drops the connection instead."""
+    """Answers at once, whatever is still being sent; /echo with what was sent; /abort drops the connection instead."""
     if scope["path"] == "/abort":
         await send({"type": "http.response.start", "status": 200, "headers": []})
         scope["state"]["abort"]()
         return
+    said = (await receive())["body"] if scope["path"] == "/echo" else b"ok"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+    await send({"type": "http.response.body", "body": said})
 
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[int]:
-    port = free_port()
+    (port,) = free_ports(1)
     config = uvicorn.Config(
         application, port=port, http=BoundedHttpProtocol, lifespan="off", log_config=None, timeout_graceful_shutdown=1
     )
@@ -44,7 +46,7 @@ async def exchange(port: int, *pieces: bytes) -> bytes:
     for piece in pieces:
         writer.write(piece)
         await writer.drain()
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     return answer
 
@@ -62,12 +64,14 @@ async def test_headers_that_never_end_are_closed(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_slow_body_is_not_the_headers_business(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.05)
+    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.5)
     async with serving() as port:
-        head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
+        head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(1.0)
+        writer.write(b"hi")
+        assert (await reader.read()).endswith(b"\r\n\r\nhi")
         writer.close()
 
 

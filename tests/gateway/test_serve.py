@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 from gateway.settings import Settings
+from gateway.up.ports import free_ports
 from tests.gateway.scripted_worker import TOKEN, ScriptedWorker
-from tests.gateway.stack import SECRET, free_port
+from tests.gateway.stack import SECRET
 
 PROGRAM = "import sys; from gateway.app import serve; from gateway.settings import load; sys.exit(serve(load()))"
 
@@ -36,7 +37,7 @@ async def line_of(process: asyncio.subprocess.Process, event: str) -> dict[str, 
 
 async def test_a_signal_ends_the_server_cleanly(tmp_path: Path) -> None:
     async with ScriptedWorker() as worker:
-        process = await start(tmp_path, free_port(), (worker.url,))
+        process = await start(tmp_path, free_ports(1)[0], (worker.url,))
         joined = await line_of(process, "worker joined")
         assert (joined["worker"], joined["level"]) == ("w0", "info")
         process.send_signal(signal.SIGTERM)

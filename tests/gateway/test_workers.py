@@ -9,6 +9,7 @@ from aiohttp import web
 
 from gateway import frames, worker_wire, workers
 from gateway.frames import DeltaFrame, EndFrame, FinishFrame, Frame, StartFrame
+from gateway.up.ports import free_ports
 from gateway.worker_wire import (
     GenerateRequest,
     ReleaseRequest,
@@ -20,7 +21,7 @@ from gateway.worker_wire import (
 )
 from gateway.workers import WorkerClient, WorkerFailedError, WorkerRefusedError, WorkerSession
 from tests.gateway.scripted_worker import TOKEN, Script, ScriptedWorker
-from tests.gateway.stack import free_port
+from tests.gateway.stack import eventually
 from worker import wire
 
 REQUEST = GenerateRequest(
@@ -69,7 +70,7 @@ async def test_a_wrong_token_is_a_failure_of_the_worker_and_not_of_the_request()
 
 async def test_nobody_at_the_address_is_a_failure() -> None:
     async with WorkerSession(TOKEN) as session:
-        client = session.client(f"http://127.0.0.1:{free_port()}")
+        client = session.client(f"http://127.0.0.1:{free_ports(1)[0]}")
         for call in (client.load(), read(client)):
             with pytest.raises(WorkerFailedError, match="unreachable"):
                 await call
@@ -116,7 +117,7 @@ async def test_leaving_a_generation_early_is_seen_by_the_worker() -> None:
         worker.scripts.append(Script(hold_after=(1, asyncio.Event())))
         async with session.client(worker.url).generate(REQUEST) as stream:
             await anext(stream)
-        await asyncio.wait_for(worker.disconnect_seen.wait(), 10)
+        await eventually(worker.disconnect_seen.is_set)
         assert worker.disconnected == ["r1"]
 
 

@@ -16,6 +16,7 @@ from worker import logs
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
     """What is logged."""
+    gc.collect()  # or what an earlier test has left might be told of here
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     stream = io.StringIO()

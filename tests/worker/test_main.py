@@ -6,13 +6,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from socket import socket
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 import torch
 
+from gateway.up.ports import free_ports
 from tests.worker.live import TOKEN
 from tests.worker.tiny import metadata, tensors, vocabulary, write_gguf
 from worker.__main__ import main
@@ -73,9 +73,7 @@ def test_a_draft_model_of_other_tokens_is_one_sentence(
 
 def test_a_running_worker_logs_json_and_stops_when_told(tiny_path: Path, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
-    with socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "worker", "--port", str(port), "--token-file", str(tmp_path / "token")]
     command += ["--threads", "1", "--device", "cpu", "--model", str(tiny_path), "--name", "tiny"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:

@@ -12,7 +12,15 @@ import zmq
 import zmq.asyncio
 from structlog.testing import capture_logs
 
-from cacheplane.wire import Event, decode_batch, decode_replay, decode_snapshot, encode_replay_request
+from cacheplane.wire import (
+    NO_SEQ,
+    Event,
+    Message,
+    decode_batch,
+    decode_replay,
+    decode_snapshot,
+    encode_replay_request,
+)
 from tests.worker.client import PROMPT, Client, body, reply_of
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.live import TOKEN, LiveWorker
@@ -253,17 +261,25 @@ async def test_a_snapshot_is_what_the_events_up_to_its_mark_tell(client: Client)
 
 
 async def events_until(replay: str, last: int, epoch: int) -> list[Event]:
-    """All events from the start of the worker to the message with the number `last`."""
-    events: list[Event] = []
-    with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
-        socket.connect(replay)
-        await socket.send_multipart(encode_replay_request(0))
-        while (message := decode_replay(await socket.recv_multipart())) is not None:
-            batch = decode_batch(message.payload)
+    """All events from the start of the worker to the message with the number `last`, once that has been sent."""
+    heard = NO_SEQ
+    while heard < last:
+        events: list[Event] = []
+        async for message in replay_of(replay):
+            heard, batch = message.seq, decode_batch(message.payload)
             assert batch.epoch == epoch
             if message.seq <= last:
                 events += batch.events
     return events
+
+
+async def replay_of(address: str) -> AsyncIterator[Message]:
+    """What the publisher has sent so far; behind that, a message may still wait for it."""
+    with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.connect(address)
+        await socket.send_multipart(encode_replay_request(0))
+        while (message := decode_replay(await socket.recv_multipart())) is not None:
+            yield message
 
 
 async def test_metrics_count_what_was_asked_cached_and_made(client: Client) -> None:

@@ -93,9 +93,10 @@ class Reuse:
 
     def poll(self) -> list[Holding]:
         """Takes note of what the loader has finished; returns those whose sequences ended meanwhile."""
-        arrived = [arrival for arrival in self._arrivals if arrival.future.done()]
-        if arrived:
-            self._arrivals = [arrival for arrival in self._arrivals if not arrival.future.done()]
+        arrived, coming = list[Arrival](), list[Arrival]()
+        for arrival in self._arrivals:  # one look at each: a load that ends between two would be in neither list
+            (arrived if arrival.future.done() else coming).append(arrival)
+        self._arrivals = coming
         for arrival in arrived:
             self._arrive(arrival)
         return [arrival.holding for arrival in arrived if arrival.holding.closed]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.up.plan import free_ports
+from gateway.up.ports import free_ports
 
 REPOSITORY = Path(__file__).parents[3]
 PATIENCE_S = 60.0

@@ -9,7 +9,7 @@ from gateway.settings import Settings
 from gateway.up import UpError, up
 from gateway.up.child import Process
 from gateway.up.model import ModelFile
-from gateway.up.plan import free_ports
+from gateway.up.ports import free_ports
 
 CHILD = str(Path(__file__).with_name("fake_child.py"))
 

@@ -5,7 +5,7 @@ import pytest
 
 from gateway.settings import Settings, load
 from gateway.up.model import ModelFile
-from gateway.up.plan import free_ports, gateway_process, threads, worker_processes
+from gateway.up.plan import gateway_process, threads, worker_processes
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -73,7 +73,3 @@ def test_the_gateway_gets_its_settings_by_environment_alone() -> None:
 )
 def test_the_cores_are_shared(settings: Settings, expected: int) -> None:
     assert threads(settings) == expected
-
-
-def test_free_ports_are_different() -> None:
-    assert len(set(free_ports(50))) == 50

@@ -1,8 +1,11 @@
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 from gateway.up.demo import read_env
 from tests.gateway.up.conftest import PATIENCE_S, FakeUp, alive, until
@@ -91,12 +94,14 @@ def test_a_port_in_use_is_said_and_nothing_is_started(fake_up: Start) -> None:
 
 def test_a_child_that_cannot_start_takes_everything_down_with_its_reason(fake_up: Start) -> None:
     up = fake_up(gateway_mode="broken")
-    workers = [up.pid("w0"), up.pid("w1")]
     assert up.process.wait(PATIENCE_S) == 1
     log = up.home / "logs" / "gateway.log"
     assert f"gateway keeps stopping during its start; see {log}, which ends: no such tensor" in up.said
     assert "ready at" not in up.said
-    assert not any(alive(pid) for pid in workers)
+    ports = re.findall(r"^starting \w+ at http://127\.0\.0\.1:(\d+)", up.said, re.MULTILINE)
+    assert len(ports) == 3
+    # By their command lines, for their pid files are gone with them.
+    assert not any(port in (one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"]) for port in ports)
 
 
 def test_it_can_be_stopped_before_it_is_ready(fake_up: Start) -> None:

@@ -6,6 +6,8 @@ from cacheplane.wire import Tier
 from tests.worker.kv.layouts import LayoutClass
 from tests.worker.kv.tiered import live, tiered
 
+SLOW = 0.001  # tokens a second: slower than any load, though the machine may be busy with something else meanwhile
+
 
 def test_a_block_is_not_loaded_when_computing_it_is_quicker(layout: LayoutClass, tmp_path: Path) -> None:
     memory = tiered(tmp_path, layout=layout, blocks=2, host=4, disk=0)
@@ -16,7 +18,7 @@ def test_a_block_is_not_loaded_when_computing_it_is_quicker(layout: LayoutClass,
     memory.reuse.prefill_tps = 1e12
     assert live(memory, [1] * 9) == (0, 0, 0)
     live(memory, [2] * 9)
-    memory.reuse.prefill_tps = 10.0
+    memory.reuse.prefill_tps = SLOW
     assert sum(live(memory, [1] * 9)) == 8
     memory.shut()
 
@@ -47,8 +49,8 @@ def test_one_stall_does_not_switch_a_tier_off_for_ever(tmp_path: Path) -> None:
     memory = tiered(tmp_path, blocks=2, host=4, disk=0)
     for one in (1, 2):
         live(memory, [one] * 9)
-    memory.reuse.prefill_tps = 100.0
-    memory.reuse._loader.rates[Tier.HOST].observe(1, 3600.0)
+    memory.reuse.prefill_tps = SLOW
+    memory.reuse._loader.rates[Tier.HOST].observe(1, 3600.0)  # a byte an hour
     loads = [live(memory, [1 + turn % 2] * 9)[1] for turn in range(70)]
     assert (loads[:64], loads[64:]) == ([0] * 64, [8] * 6)
     memory.shut()

@@ -14,6 +14,8 @@ from worker.kv.blockfile import BlockFile
 from worker.kv.copying import Copier
 from worker.wire import Retention
 
+PATIENCE_S = 60.0  # for what must come, however slow the machine
+
 
 class Clock:
     def __init__(self) -> None:
@@ -52,7 +54,7 @@ def tiered(
 
 def loaded(memory: KVMemory, holding: Holding) -> Holding:
     """Waits for the blocks that are on their way."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while holding.loading:
         assert time.monotonic() < deadline
         memory.poll()
@@ -62,7 +64,7 @@ def loaded(memory: KVMemory, holding: Holding) -> Holding:
 
 def quiet(memory: KVMemory) -> None:
     """Waits until the disk has done what it was asked."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     memory.poll()
     while memory.tiers.writing:
         assert time.monotonic() < deadline
