@@ -105,8 +105,10 @@ async def following(
     *,
     replay: bool = True,
 ) -> AsyncIterator[Subscriber]:
+    """From its first snapshot on, when it also hears what the worker publishes."""
     listener = Subscriber("w0", worker.pub, worker.replay if replay else None, index, fetch or worker.snapshot)
     async with running(listener):
+        await worker.subscribed()
         yield listener
 
 
@@ -222,6 +224,7 @@ async def test_a_worker_that_dies_and_comes_back_on_its_address_is_followed_agai
         await second.publish(stored(C))
         current.append(second)
         await eventually(lambda: held(index) == [C] and index.synced("w0"))
+        await second.subscribed()
         await second.publish(BlockRemoved([C]))
         await eventually(lambda: held(index) == [])
         assert (listener.counters.restarts, listener.counters.disconnects) == (1, 1)
@@ -342,6 +345,7 @@ async def test_recorded_frames_of_an_engine_without_snapshots_build_the_index(co
     await worker.send(payloads[0])
     listener = Subscriber("w0", worker.pub, worker.replay, index, None)
     async with running(listener):
+        await worker.subscribed()
         await eventually(lambda: index.blocks("w0") == 4)
         await worker.send(payloads[1])
         await eventually(lambda: listener.counters.applied == 2)
