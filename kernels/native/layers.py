@@ -103,8 +103,7 @@ class CodedLayers:
     ) -> None:
         self._library, self._held = library, layers  # the structures have their addresses alone
         self._layers = (_Layer * len(layers))(*map(_layer, layers))
-        self._width = layers[0].attention_norm.numel()
-        self._hidden = layers[0].down.parts[0].inputs
+        self._width, self._hidden = layers[0].attention_norm.numel(), layers[0].down.parts[0].inputs
         self._room = max(part.room for layer in layers for one in layer.linears for part in one.parts)
         self._heads, self._kv_heads, self._head_dim, self._epsilon = heads, kv_heads, head_dim, epsilon
 
@@ -118,41 +117,37 @@ class CodedLayers:
 
         cos, sin   [rows, 1, head_dim]; see Rotary
         """
-        rows, dim, turned = len(x), self._head_dim, self._heads + self._kv_heads
-        sizes = (
-            self._width,
-            (turned + self._kv_heads) * dim,
-            turned * dim,
-            self._heads * dim,
-            2 * self._hidden,
-            self._hidden,
-            self._room,
-        )
-        between = [torch.empty(rows * size) for size in sizes]
-        for task in {id(task): task for task in tasks.of_layers}.values():
-            task.fit(self._heads, tasks.keys[0])
-        addresses = (_POINTER * len(self._layers))(*map(ctypes.addressof, tasks.of_layers))
+        between = self._between(len(x))
+        seen = self._seen(tasks)
         step = _Pass(
             ctypes.addressof(self._layers),
-            ctypes.addressof(addresses),
-            tasks.keys.data_ptr(),
-            tasks.values.data_ptr(),
-            tasks.keys.stride(0) * tasks.keys.element_size(),
-            tasks.values.stride(0) * tasks.values.element_size(),
-            cos.data_ptr(),
-            sin.data_ptr(),
-            x.data_ptr(),
-            *(part.data_ptr() for part in between),
+            ctypes.addressof(seen),
+            *(kv.data_ptr() for kv in (tasks.keys, tasks.values)),
+            *(kv.stride(0) * kv.element_size() for kv in (tasks.keys, tasks.values)),
+            *(tensor.data_ptr() for tensor in (cos, sin, x, *between)),
             len(self._layers),
-            rows,
+            len(x),
             self._width,
             self._heads,
             self._kv_heads,
-            dim,
+            self._head_dim,
             self._hidden,
             self._epsilon,
         )
         self._library.run_layers(step)
+
+    def _between(self, rows: int) -> list[Tensor]:
+        """Where the kernels of so many rows put what they give each other: from `normed` to `room` of layers.c."""
+        turned, dim, hidden = self._heads + self._kv_heads, self._head_dim, self._hidden
+        qkv, rotated, mixed = (turned + self._kv_heads) * dim, turned * dim, self._heads * dim
+        sizes = self._width, qkv, rotated, mixed, 2 * hidden, hidden, self._room
+        return [torch.empty(rows * size) for size in sizes]
+
+    def _seen(self, tasks: SlotTasks) -> ctypes.Array[ctypes.c_void_p]:
+        """The address of each layer's task."""
+        for task in {id(task): task for task in tasks.of_layers}.values():
+            task.fit(self._heads, tasks.keys[0])
+        return (_POINTER * len(self._layers))(*map(ctypes.addressof, tasks.of_layers))
 
 
 def _layer(of: CodedLayer) -> _Layer:
