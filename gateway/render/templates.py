@@ -17,6 +17,8 @@ DECLARED = "chatml-hermes"
 CHATML = ("<|im_start|>", "<|im_end|>")
 """The control tokens that the declared template writes."""
 
+_TRIPPED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
 _DECLARED_FILE = Path(__file__).parent.parent / "templates" / f"{DECLARED}.jinja"
 _PROBE_TOOL = {
     "type": "function",
@@ -47,7 +49,7 @@ class ChatTemplate:
         self.name = name
         try:
             self._template = _environment().from_string(source)
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, SyntaxError, RecursionError) as error:
             raise ValueError(f"the chat template does not compile: {error}") from error
         self._variables = variables
 
@@ -61,7 +63,7 @@ class ChatTemplate:
         except _RefusedError as error:
             raise BadRequestError(f"The model's chat template refused: {error}", param="messages") from None
         # A template is a program; whatever it trips over came from the messages.
-        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+        except (jinja2.TemplateError, *_TRIPPED):
             message = "The model's chat template cannot print these messages."
             raise BadRequestError(message, param="messages", code="template") from None
 

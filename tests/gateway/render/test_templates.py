@@ -91,6 +91,7 @@ def test_what_a_template_brings_is_found_by_asking_it() -> None:
         "{{ messages.append(1) }}",
         "{{ 1 // 0 }}",
         "{{ strftime_now('%d %b') }}",
+        "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
     ],
 )
 def test_a_template_that_cannot_print_the_messages_is_the_requests_error(source: str) -> None:
@@ -104,9 +105,14 @@ def test_a_template_says_why_it_refuses() -> None:
         ChatTemplate("t", "{{ raise_exception('roles must alternate') }}").render(HI, None)
 
 
-def test_a_template_that_does_not_compile_is_the_operators_error() -> None:
+@pytest.mark.parametrize(
+    "source",
+    ["{% if %}", "{% for a in b %}" * 30 + "{% endfor %}" * 30, "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}"],
+    ids=["half a statement", "too many blocks", "too deep"],
+)
+def test_a_template_that_does_not_compile_is_the_operators_error(source: str) -> None:
     with pytest.raises(ValueError, match="does not compile"):
-        ChatTemplate("t", "{% if %}")
+        ChatTemplate("t", source)
 
 
 def test_a_model_that_cannot_print_a_message_is_the_operators_error() -> None:
