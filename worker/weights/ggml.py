@@ -86,7 +86,7 @@ def _fifth_bit(high: Bytes, low: Bytes) -> Bytes:
 
 
 def _q8_0(raw: Bytes) -> Parts:
-    return np.ascontiguousarray(raw[:, 2:]).view(np.int8), _half(raw[:, :2]), None
+    return raw[:, 2:].copy().view(np.int8), _half(raw[:, :2]), None  # of one block it would be the file's own memory
 
 
 def _q4_k(raw: Bytes) -> Parts:

@@ -18,6 +18,7 @@ from torch import Tensor
 from worker.weights.blocks import QuantBlocks
 from worker.weights.errors import ModelError
 from worker.weights.ggml import PLAIN, QUANTISED, REFUSED
+from worker.weights.numbers import expect_numbers
 
 _MAGIC = b"GGUF"
 _MAX_ENTRIES = 1 << 16  # metadata keys, and tensors
@@ -63,6 +64,9 @@ class GGUFFile:
         self.metadata: dict[str, Any] = {cursor.string(): cursor.value() for _ in range(entry_count)}
         infos = [cursor.tensor_info() for _ in range(tensor_count)]
         self.tensors = {info.name: info for info in infos}
+        if len(self.tensors) != len(infos):
+            twice = next(info.name for info in infos if self.tensors[info.name] is not info)
+            raise ModelError(f"tensor {twice} is in the file twice")
         alignment = self.metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1:
             raise ModelError("general.alignment is not a positive integer")
@@ -71,19 +75,21 @@ class GGUFFile:
     def tensor(self, name: str) -> Tensor:
         """The tensor, in float16, bfloat16 or float32 if it is stored so, else dequantised to float32.
 
-        ModelError when it is missing or of a kind that we do not read.
+        ModelError when it is missing, of a kind that we do not read, or holds what is no number.
         """
         info = self._info(name)
         dtype = PLAIN.get(info.kind)
         if dtype is not None:
             # Copied: torch gives no tensor over memory that can't be written.
-            return torch.from_numpy(self._raw(info, 1, dtype.itemsize).copy()).view(dtype).view(info.shape)
+            plain = torch.from_numpy(self._raw(info, 1, dtype.itemsize).copy()).view(dtype).view(info.shape)
+            expect_numbers(name, plain)
+            return plain
         blocks = self.blocks(name)
         assert blocks is not None
         return blocks.dequantize().view(info.shape)
 
     def blocks(self, name: str) -> QuantBlocks | None:
-        """The tensor as its quantised blocks; None when it is stored as plain numbers."""
+        """The tensor as its quantised blocks; None when it is stored as plain numbers. ModelError as for `tensor`."""
         info = self._info(name)
         if info.kind in PLAIN:
             return None
@@ -91,7 +97,9 @@ class GGUFFile:
         if kind is None:
             stored = f"{REFUSED.get(info.kind, 'an unknown type')} (ggml type {info.kind})"
             raise ModelError(f"tensor {name} is stored as {stored}, which is not supported")
-        return kind.blocks(self._raw(info, kind.values, kind.bytes), math.prod(info.shape[:-1]))
+        blocks = kind.blocks(self._raw(info, kind.values, kind.bytes), math.prod(info.shape[:-1]))
+        expect_numbers(name, blocks.scale, *([] if blocks.minimum is None else [blocks.minimum]))
+        return blocks
 
     def _info(self, name: str) -> TensorInfo:
         info = self.tensors.get(name)

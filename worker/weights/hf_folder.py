@@ -15,6 +15,7 @@ from worker.weights import inventory
 from worker.weights.blocks import QuantBlocks
 from worker.weights.errors import ModelError
 from worker.weights.hf_config import hf_config
+from worker.weights.numbers import expect_numbers
 
 _MAX_JSON = 64 << 20
 _MAX_SHARDS = 4096
@@ -105,6 +106,7 @@ class _Shard:
 
     def tensor(self, name: str) -> Tensor:
         found: Tensor = self._file.get_tensor(name)
+        expect_numbers(name, found)
         return found
 
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from worker.weights.errors import ModelError
 
+_MOST_ORIGINAL = 1 << 26  # tokens, as of a model's context
+_LEAST_BETA = 1e-6  # far below any real one: next to 0 the pair that turns so often is endlessly far
+
 
 @dataclass(frozen=True, slots=True)
 class Rope:
@@ -47,8 +50,9 @@ def llama3(rope: Rope, factor: float, low: float, high: float, original: int) ->
     source      "rope_type": "llama3" of Llama 3.1's published configuration
     """
     _check_factor(factor)
-    if original < 1 or low >= high:
-        raise ModelError("rotary embedding: llama3 needs an original context, and a low factor below the high one")
+    _check_original(original)
+    if low >= high:
+        raise ModelError("rotary embedding: llama3 needs a low factor below the high one")
 
     def stretched(frequency: float) -> float:
         turns = original * frequency / (2 * math.pi)
@@ -77,12 +81,15 @@ class Yarn:
 
     def __post_init__(self) -> None:
         _check_factor(self.factor)
-        if self.original < 1 or min(self.fast, self.slow) <= 0:
-            raise ModelError("rotary embedding: YaRN needs an original context, and positive betas")
+        _check_original(self.original)
+        if min(self.fast, self.slow) < _LEAST_BETA:
+            raise ModelError(f"rotary embedding: YaRN needs betas of {_LEAST_BETA} or more")
 
 
 def yarn(base: float, head_dim: int, chosen: Yarn) -> Rope:
     """source   Peng et al., "YaRN: efficient context window extension of large language models", 2023, 3.2 to 3.4"""
+
+    turns = enumerate(plain(base, head_dim).frequencies)
 
     def pair_that_turns(times: float) -> float:
         return head_dim * math.log(chosen.original / (times * 2 * math.pi)) / (2 * math.log(base))
@@ -97,7 +104,6 @@ def yarn(base: float, head_dim: int, chosen: Yarn) -> Rope:
         pressed = min(1.0, max(0.0, (pair - first) / width))
         return frequency * (1 - pressed + pressed / chosen.factor)
 
-    turns = enumerate(plain(base, head_dim).frequencies)
     amplitude = yarn_amplitude(chosen.factor) if chosen.amplitude is None else chosen.amplitude
     return Rope(tuple(stretched(pair, frequency) for pair, frequency in turns), amplitude)
 
@@ -110,3 +116,8 @@ def yarn_amplitude(factor: float, share: float = 1.0) -> float:
 def _check_factor(factor: float) -> None:
     if factor < 1:
         raise ModelError(f"rotary embedding: the factor is {factor}, and must be at least 1")
+
+
+def _check_original(tokens: int) -> None:
+    if not 1 <= tokens <= _MOST_ORIGINAL:
+        raise ModelError(f"rotary embedding: the original context is {tokens}; from 1 to {_MOST_ORIGINAL} is possible")

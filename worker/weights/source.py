@@ -15,7 +15,7 @@ class Tensors(Protocol):
     def tensor(self, name: str) -> Tensor:
         """A fresh copy, in its own dtype when that is float16, bfloat16 or float32; dequantised to float32 otherwise.
 
-        ModelError when its storage type is not supported.
+        ModelError when its storage type is not supported, or it holds what is no number.
         """
 
     def blocks(self, name: str) -> QuantBlocks | None:

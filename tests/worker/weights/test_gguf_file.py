@@ -181,6 +181,27 @@ def test_an_alignment_that_is_none_is_refused(alignment: Value, tmp_path: Path) 
     assert "general.alignment" in refused(write_gguf(tmp_path / "f", {"general.alignment": alignment}, {}))
 
 
+def test_a_tensor_that_is_there_twice_is_refused_by_name(tmp_path: Path) -> None:
+    info = INFO + struct.pack("<IQIQ", 1, 1, F32, 0)
+    (tmp_path / "f").write_bytes(header(tensors=2) + 2 * info + bytes(64))
+    assert refused(tmp_path / "f") == "tensor t is in the file twice"
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        Stored((2, 2), F32, np.array([1, 2, np.nan, 3], "<f4").tobytes()),
+        Stored((2, 2), F16, np.array([1, 2, -np.inf, 3], "<f2").tobytes()),
+        Stored((1, 2), BF16, struct.pack("<HH", 0x3F80, 0x7F80)),
+        Stored((1, 32), Q8_0, np.array([np.nan], "<f2").tobytes() + bytes(32)),
+        Stored((1, 32), Q4_1, np.array([1, np.inf], "<f2").tobytes() + bytes(16)),
+    ],
+)
+def test_a_tensor_that_holds_what_is_no_number_is_refused_by_name(stored: Stored, tmp_path: Path) -> None:
+    whole = write_gguf(tmp_path / "f", {}, {"fine": TENSOR["t"], "damaged": stored})
+    assert refused(whole) == "tensor damaged holds what is no number; the file is damaged"
+
+
 def test_a_missing_tensor_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"blk\.9\.attn_q\.weight is missing"):
         GGUFFile(write_tiny(tmp_path / "f")).tensor("blk.9.attn_q.weight")

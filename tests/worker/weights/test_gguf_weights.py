@@ -63,6 +63,7 @@ def test_a_window_and_stretched_positions_are_read(tmp_path: Path) -> None:
         (rotary("yarn", yarn_log_multiplier=0.1), "parameters of YaRN that are not supported"),
         (rotary("linear", factor=0.5), "the factor is 0.5"),
         ({"llama.rope.freq_base": 1.0}, "the base is 1.0"),
+        (rotary("yarn") | {"llama.rope.freq_base": 0.0}, "the base is 0.0"),
     ],
 )
 def test_metadata_that_we_do_not_follow_is_refused_by_name(
@@ -82,8 +83,9 @@ def test_a_tensor_that_the_model_has_no_use_for_is_refused_by_name(name: str, tm
         open_weights(write_gguf(tmp_path / "f", metadata(), stored))
 
 
-def test_frequency_factors_that_fit_no_head_are_refused(tmp_path: Path) -> None:
-    stored = tensors() | {"rope_freqs.weight": f32(np.random.default_rng(0), 3)}
+@pytest.mark.parametrize("factors", [[1.0] * 3, [1.0] * 7 + [-1.0], [0.0] * 8])
+def test_frequency_factors_that_fit_no_head_are_refused(factors: list[float], tmp_path: Path) -> None:
+    stored = tensors() | {"rope_freqs.weight": Stored((len(factors),), 0, np.array(factors, "<f4").tobytes())}
     with pytest.raises(ModelError, match=r"rope_freqs\.weight does not hold a factor for each pair"):
         open_weights(write_gguf(tmp_path / "f", metadata(), stored))
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoConfig
 
@@ -77,7 +77,7 @@ def test_windows_are_those_of_each_layer(values: dict[str, Any], windows: tuple[
         (LLAMA | {"rope_scaling": {"type": "longrope", "factor": 2.0}}, "'longrope' is not supported"),
         (LLAMA | {"rope_scaling": {"type": "linear"}}, "rope_scaling factor is missing"),
         (LLAMA | {"rope_scaling": {"type": "linear", "factor": 0.5}}, "factor is 0.5"),
-        (LLAMA | {"rope_scaling": {"type": "yarn", "factor": 2.0, "beta_fast": 0.0}}, "positive betas"),
+        (LLAMA | {"rope_scaling": {"type": "yarn", "factor": 2.0, "beta_fast": 0.0}}, "betas of 1e-06 or more"),
         (LLAMA | {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "differ between layers"),
         (LLAMA | {"rope_theta": 1}, "the base is 1.0"),
         (LLAMA | {"layer_types": ["full_attention"]}, "lists 1 layers; the model has 3"),
@@ -105,6 +105,33 @@ def test_what_is_not_supported_is_refused_with_its_name(values: dict[str, Any], 
 strange = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()) | st.just({"a": 1})
 )
+
+
+numbers = st.integers() | st.floats() | st.sampled_from([0, 1, -1, 0.5, 5e-324, 1e29, 10**400])
+
+
+@given(
+    kind=st.sampled_from(["linear", "llama3", "yarn"]),
+    own=st.dictionaries(
+        st.sampled_from(
+            ["factor", "rope_theta", "original_max_position_embeddings", "attention_factor", "mscale", "mscale_all_dim"]
+        )
+        | st.sampled_from(["low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow"]),
+        numbers,
+    ),
+)
+@example(kind="yarn", own={"original_max_position_embeddings": 10**400})
+@example(kind="llama3", own={"original_max_position_embeddings": 10**400})
+@example(kind="yarn", own={"beta_slow": 5e-324})
+@example(kind="yarn", own={"rope_theta": 0})
+def test_rotary_parameters_are_read_or_refused(kind: str, own: dict[str, float]) -> None:
+    plausible = {"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 1e4}
+    try:
+        rope = hf_config(LLAMA | {"rope_parameters": {"rope_type": kind} | plausible | own}).rope
+    except ModelError as error:
+        assert str(error)  # noqa: PT017
+    else:
+        assert all(0 <= frequency <= 1 for frequency in rope.frequencies)
 
 
 @given(st.data())

@@ -102,6 +102,12 @@ def test_a_tensor_that_does_not_belong_is_refused_by_name(folder: Path, change: 
     assert reason in refusal(folder)
 
 
+def test_a_tensor_that_holds_what_is_no_number_is_refused_by_name(folder: Path) -> None:
+    rewrite(folder, lambda tensors: tensors.update({NORM: torch.full((64,), torch.inf)}))
+    with pytest.raises(ModelError, match=f"tensor {NORM} holds what is no number"):
+        Model(open_weights(folder), torch.float32)
+
+
 def index(places: object) -> Callable[[Path], object]:
     def write(folder: Path) -> None:
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
