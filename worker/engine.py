@@ -16,7 +16,7 @@ from worker.grammar import Grammar, GrammarLimitError, Landing
 from worker.kv import KVMemory
 from worker.model import Model
 from worker.rows import Row
-from worker.sampler import Logits
+from worker.sampler import Logits, LogitsError
 from worker.scheduler import Scheduler
 from worker.sequence import Emit, Job, Sequence
 from worker.tokenizer import Vocabulary
@@ -29,6 +29,7 @@ _MIN_MEASURED_PREFILL = 32  # tokens; smaller chunks measure overhead, not a rat
 _WARM_UP_DRAFT = 8  # tokens
 _IDLE_SECONDS = 0.5
 _TOO_LONG = "the grammar takes too long to follow"
+_NO_NUMBERS = "the model has given what is no number"
 _LOADING_SECONDS = 0.001  # between two looks at blocks that are on their way, when there is nothing else to do
 
 
@@ -278,6 +279,9 @@ class Engine:
             accepted = sequence.advance(logits, drafts)
         except GrammarLimitError:
             self._fail(sequence.job, "grammar_too_complex", _TOO_LONG)
+            return
+        except LogitsError:
+            self._fail(sequence.job, "internal", _NO_NUMBERS)
             return
         if drafts:
             self._scheduler.verified(sequence, len(drafts), accepted)

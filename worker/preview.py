@@ -2,7 +2,7 @@
 
 from worker.allowed import Continuations
 from worker.grammar import Grammar, GrammarLimitError
-from worker.sampler import Logits, Sampler
+from worker.sampler import Logits, LogitsError, Sampler
 
 
 class Preview:
@@ -33,7 +33,7 @@ class Preview:
             if token is None or token in self._stop_ids:
                 return []
             tokens = [token, *self._moved_on(token)]
-        except GrammarLimitError:  # of a reply that may never come to be
+        except (GrammarLimitError, LogitsError):  # of a reply that may never come to be
             return []
         self._position += len(tokens)
         return tokens

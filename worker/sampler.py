@@ -26,6 +26,10 @@ class Choice:
     logprob: TokenLogprob | None
 
 
+class LogitsError(Exception):
+    """Among the logits is what is no number, or endless: nothing can be chosen by them."""
+
+
 class Sampler:
     """Sampling parameters of one sequence, with what it has generated so far.
 
@@ -49,14 +53,14 @@ class Sampler:
             self._generated[token] += 1
 
     def choose(self, logits: Logits, position: int, allowed: Allowed | None) -> Choice | None:
-        """The next token; None when nothing is allowed. See `pick`."""
+        """The next token; None when nothing is allowed. LogitsError as in `pick`."""
         token = self.pick(logits, position, allowed)
         return None if token is None else Choice(token, self._logprob(logits, token))
 
     def pick(self, logits: Logits, position: int, allowed: Allowed | None) -> int | None:
         """The next token alone; None when nothing is allowed.
 
-        logits    [vocabulary]; not changed
+        logits    [vocabulary]; not changed. LogitsError when they are no numbers
         position  tokens generated before this one
         allowed   None when all tokens are
 
@@ -80,7 +84,9 @@ class Sampler:
         return params.temperature > 0 and not (params.top_k == 0 and params.top_p == 1.0 and params.min_p == 0.0)
 
     def _one_of(self, scores: Logits, position: int, draw: int) -> int | None:
-        best = int(scores.argmax())
+        best = int(scores.argmax())  # what is no number is taken for the largest
+        if not scores[best] < np.inf:
+            raise LogitsError
         if scores[best] == -np.inf:
             return None
         return best if self.params.temperature == 0 else self._draw(scores, position, draw)
@@ -93,8 +99,10 @@ class Sampler:
             values = scores[seen]
             penalty = self.params.repetition_penalty
             scores[seen] = np.where(values > 0, values / penalty, values * penalty)
-        for token, count in self._generated.items():
-            scores[token] -= count * self.params.frequency_penalty + self.params.presence_penalty
+        count = len(self._generated)
+        generated = np.fromiter(self._generated.keys(), np.int64, count)
+        times = np.fromiter(self._generated.values(), np.float32, count)
+        scores[generated] -= times * self.params.frequency_penalty + self.params.presence_penalty
         for token, value in self._bias.items():
             scores[token] += value
         return scores
@@ -112,17 +120,18 @@ class Sampler:
     def _candidates(self, weights: Logits) -> NDArray[np.int64]:
         """Token ids that may be drawn, likeliest first; weights are 1 for the best.
 
-        Most of the vocabulary is far below the best token: it is sifted by ever lower thresholds until what is left
-        above is enough.
+        Of top-k's tokens top-p leaves those that have its share of their sum, not of all tokens' (as transformers, vLLM
+        and llama.cpp have it); min-p asks for a share of the best one's weight, so that its turn doesn't matter.
         """
         params = self.params
-        most = params.top_k or len(weights)
-        mass = params.top_p * float(weights.sum(dtype=np.float64)) if params.top_p < 1.0 else np.inf
-        for threshold in _THRESHOLDS:
-            kept = np.flatnonzero(weights >= max(threshold, params.min_p))
-            if threshold <= params.min_p or len(kept) >= most or weights[kept].sum(dtype=np.float64) >= mass:
-                break
-        return kept[_likeliest(weights[kept], most, mass)]
+        if not params.top_k:
+            mass = params.top_p * float(weights.sum(dtype=np.float64)) if params.top_p < 1.0 else np.inf
+            return _sifted(weights, params.min_p, len(weights), mass)
+        best = _sifted(weights, 0.0, params.top_k, np.inf)
+        reached, count = weights[best].cumsum(dtype=np.float64), int((weights[best] >= params.min_p).sum())
+        if params.top_p < 1.0:
+            count = min(count, int(reached.searchsorted(params.top_p * reached[-1])) + 1)
+        return best[:count]
 
     def _logprob(self, logits: Logits, token: int) -> TokenLogprob | None:
         count = self.params.logprobs
@@ -150,6 +159,19 @@ def _any(weights: Logits, key: int) -> int:
         return int(tokens[first])
     others = np.flatnonzero(~near)
     return int(others[race(weights[others], others, key)])
+
+
+def _sifted(weights: Logits, least: float, most: int, mass: float) -> NDArray[np.int64]:
+    """Token ids of the largest weights, largest first: none below `least`, and as many as `_likeliest` gives.
+
+    Most of the vocabulary is far below the best token, which has 1: it is sifted by ever lower thresholds until what is
+    left above is enough.
+    """
+    for threshold in _THRESHOLDS:
+        kept = np.flatnonzero(weights >= max(threshold, least))
+        if threshold <= least or len(kept) >= most or weights[kept].sum(dtype=np.float64) >= mass:
+            break
+    return kept[_likeliest(weights[kept], most, mass)]
 
 
 def _likeliest(values: NDArray[np.floating], count: int, mass: float) -> NDArray[np.int64]:

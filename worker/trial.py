@@ -5,6 +5,7 @@ and two more take four times as long. A thread in which that happens is lost.
 """
 
 import asyncio
+import re
 import resource
 import sys
 from contextlib import suppress
@@ -14,12 +15,13 @@ from llguidance import LLMatcher
 from worker.limits import GRAMMAR_LIMITS
 
 _CHILD_BYTES = 2 << 30
+_HIDDEN = re.compile(r"\\u00[2-7]")  # a letter that needs no escape: "pattern" may be spelled with one
 _HARMLESS = 8  # patterns that may meet in one grammar; they take milliseconds
 
 
 def is_risky(text: str) -> bool:
-    """Whether so many patterns may have to be intersected that the compiler could take for ever."""
-    return text.count('"pattern"') + text.count("&") > _HARMLESS
+    """Whether so many patterns may have to be intersected that the compiler could take for ever, or some are hidden."""
+    return text.count('"pattern"') + text.count("&") > _HARMLESS or _HIDDEN.search(text) is not None
 
 
 class Trial:

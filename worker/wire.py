@@ -36,7 +36,7 @@ class Sampling(msgspec.Struct, frozen=True):
     logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     frequency_penalty: _Penalty = 0.0
     presence_penalty: _Penalty = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] = 1.0
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] = 1.0
     logit_bias: Annotated[dict[_TokenKey, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=1024)] = {}
     ignore_eos: bool = False
     min_tokens: Annotated[int, Meta(ge=0)] = 0

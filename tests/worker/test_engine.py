@@ -3,15 +3,21 @@
 import time
 
 import pytest
+import torch
+from torch import Tensor
 
 from cacheplane.identity import BlockChain, Span
 from cacheplane.wire import BlockStored
 from tests.worker.kv.ledger import replayed
 from tests.worker.rig import ACME, BLOCK, GLOBEX, Rig, ask, greedy
 from tests.worker.schedules import STEMS, Cold
+from worker.kv import Layout
 from worker.model import Model
+from worker.rows import Row
 from worker.tokenizer import Vocabulary
 from worker.wire import (
+    ErrorFrame,
+    Finish,
     GenerateRequest,
     Occupancy,
     ReleaseRequest,
@@ -231,6 +237,28 @@ def test_a_step_is_measured_to_the_end_of_what_the_device_computes(
     warm = Rig(tiny_model, tiny_vocabulary).engine
     warm.warm_up(tokens=64)
     assert (warm.counters.prefill_tps, warm.counters.decode_step_ms) == (64, 2000)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_request_for_which_the_model_gives_no_numbers_ends_alone(
+    rig: Rig, tiny_model: Model, monkeypatch: pytest.MonkeyPatch, temperature: float
+) -> None:
+    forward = tiny_model.forward
+
+    def spoiled(tokens: list[int], rows: list[Row], layout: Layout) -> Tensor:
+        logits = forward(tokens, rows, layout).clone()
+        logits[1:] = torch.nan
+        return logits
+
+    other = rig.submit(ask(STEMS[0], sampling=greedy(8)))
+    reply = rig.submit(ask([7, 8], n=2, sampling=Sampling(max_tokens=8, temperature=temperature)))
+    monkeypatch.setattr(tiny_model, "forward", spoiled)
+    rig.run()
+    assert reply.frames[-1] == ErrorFrame("internal", "the model has given what is no number")
+    assert not any(isinstance(frame, Finish) for frame in reply.frames)
+    other.check()
+    assert len(other.tokens()) == 8
+    rig.check_idle()
 
 
 def test_warm_up_measures_and_leaves_nothing_behind(tiny_model: Model, tiny_vocabulary: Vocabulary, cold: Cold) -> None:

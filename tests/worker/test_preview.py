@@ -68,6 +68,10 @@ def test_a_grammar_that_takes_too_long_ends_it(tiny_vocabulary: Vocabulary, comp
     assert preview(tiny_vocabulary, slow).take(logits(tiny_vocabulary, 0)) == []
 
 
+def test_a_model_that_gives_no_numbers_ends_it(tiny_vocabulary: Vocabulary) -> None:
+    assert preview(tiny_vocabulary, None).take(np.full(len(tiny_vocabulary), np.nan, np.float32)) == []
+
+
 def test_a_model_that_is_the_target_itself_guesses_right_in_a_grammar_too(
     tiny_model: Model, tiny_vocabulary: Vocabulary, compiler: GrammarCompiler
 ) -> None:

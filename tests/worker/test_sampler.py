@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from worker.sampler import Logits, Sampler, _likeliest
+from worker.sampler import Logits, LogitsError, Sampler, _likeliest
 from worker.wire import Sampling
 
 DRAWS = 1500
@@ -45,13 +45,12 @@ def pick(one: Sampler, logits: Logits, position: int = 0, allowed: Only | None =
 
 
 def exact(logits: Logits, params: Sampling) -> NDArray[np.float64]:
-    """The distribution: softmax at the temperature, cut to top-k, to the nucleus and to min-p, scaled to 1 again."""
+    """The distribution: softmax at the temperature, cut to top-k, to the nucleus of that and to min-p, scaled to 1."""
     chances = np.exp((logits.astype(np.float64) - logits.max()) / params.temperature)
-    chances /= chances.sum()
-    order = np.argsort(-chances)
-    before = np.concatenate(([0.0], chances[order].cumsum()[:-1]))
+    order = np.argsort(-chances)[: params.top_k or None]
+    left = chances[order] / chances[order].sum()
+    before = np.concatenate(([0.0], left.cumsum()[:-1]))
     kept = order[before < params.top_p]
-    kept = kept[: params.top_k or None]
     kept = kept[chances[kept] >= params.min_p * chances.max()]
     distribution: NDArray[np.float64] = np.zeros_like(chances)
     distribution[kept] = chances[kept] / chances[kept].sum()
@@ -97,6 +96,14 @@ def test_many_that_are_unlikely_each_are_drawn_as_often_as_they_should_be_togeth
     far = [token for token in drawn if token not in (7, 12_345)]
     assert len(set(far)) > 0.95 * len(far)
     assert abs(np.mean(far) / 10_000 - 1) < 4 / math.sqrt(3 * len(far))
+
+
+@pytest.mark.parametrize(("top_k", "drawn"), [(0, {0, 1}), (3, {0, 1}), (2, {0})])
+def test_top_p_is_a_share_of_what_top_k_leaves(top_k: int, drawn: set[int]) -> None:
+    """As in transformers, vLLM and llama.cpp: of 0.4 and 0.3 alone the first has more than half."""
+    logits = np.log(np.array([0.4, 0.3, 0.2, 0.1], dtype=np.float32))
+    one = sampler(Sampling(max_tokens=1, top_k=top_k, top_p=0.5), seed=1)
+    assert {pick(one, logits, position) for position in range(100)} == drawn
 
 
 @settings(max_examples=60)
@@ -241,6 +248,17 @@ def test_logprobs_are_those_of_the_model_and_sum_to_one(logits: Logits) -> None:
     wide = logits.astype(np.float64)
     assert top[1] == pytest.approx(wide[1] - np.logaddexp.reduce(wide))
     assert list(top.values()) == sorted(top.values(), reverse=True)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "params", [Sampling(max_tokens=1, temperature=0), Sampling(max_tokens=1), Sampling(max_tokens=1, top_k=2)], ids=repr
+)
+def test_by_what_is_no_number_nothing_is_chosen(value: float, params: Sampling) -> None:
+    logits = np.array([1.0, value, 2.0], dtype=np.float32)
+    for allowed in (None, Only(np.array([False, True, True]))):
+        with pytest.raises(LogitsError):
+            sampler(params).choose(logits, 0, allowed)
 
 
 def test_logprobs_of_zero_alternatives_name_the_chosen_token_alone() -> None:

@@ -92,6 +92,13 @@ def test_min_tokens_puts_the_end_off(tiny_vocabulary: Vocabulary) -> None:
     assert speaker.end().finish() == Finish(0, "stop", 3)
 
 
+def test_min_tokens_lets_stop_strings_pass_too(tiny_vocabulary: Vocabulary) -> None:
+    """As vLLM's does: there a reply with `min_tokens` once ended at the first line break all the same."""
+    speaker = Speaker(tiny_vocabulary, greedy(stop=["\n"], min_tokens=3))
+    speaker.say(b"\na\n b\nc")
+    assert (speaker.end().text(), speaker.reply.finish()) == ("\na\n b", Finish(0, "stop", 6, "\n"))
+
+
 def test_when_nothing_may_follow_the_reply_ends(tiny_vocabulary: Vocabulary) -> None:
     everything = list(range(len(tiny_vocabulary)))
     speaker = Speaker(tiny_vocabulary, greedy(min_tokens=1, stop_ids=everything))

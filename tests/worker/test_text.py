@@ -17,9 +17,10 @@ def pieces_of(raw: bytes, cuts: list[int]) -> list[bytes]:
     return [raw[start:end] for start, end in pairwise(bounds)]
 
 
-def oracle(text: str, stops: list[str]) -> tuple[str, str | None]:
-    """Reads text letter by letter until it ends in a stop string: the text before that, and the stop string."""
-    for end in range(1, len(text) + 1):
+def oracle(text: str, stops: list[str], least: int = 0) -> tuple[str, str | None]:
+    """Reads text letter by letter until it ends in a stop string: the text before that, and the stop string. The first
+    `least` letters end none."""
+    for end in range(least + 1, len(text) + 1):
         matched = [stop for stop in stops if text[:end].endswith(stop)]
         if matched:
             longest = max(matched, key=len)
@@ -32,6 +33,14 @@ def test_any_pieces_give_the_text_before_the_first_complete_stop(text: str, stop
     stream = TextStream(stops)
     given_out = "".join(stream.feed(piece) for piece in pieces_of(text.encode(), cuts))
     assert (given_out + stream.finish(), stream.stopped) == oracle(text, stops)
+
+
+@given(letters, stops, st.integers(0, 26))
+def test_within_the_least_tokens_no_stop_string_ends(text: str, stops: list[str], least: int) -> None:
+    """A letter to a token, which may have as many bytes as it likes."""
+    stream = TextStream(stops, least)
+    given_out = "".join(stream.feed(letter.encode()) for letter in text)
+    assert (given_out + stream.finish(), stream.stopped) == oracle(text, stops, least)
 
 
 @given(st.binary(max_size=40), stops, st.lists(st.integers(1, 40)))

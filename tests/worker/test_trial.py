@@ -15,7 +15,14 @@ HARMLESS = 'start: "a" | "b"'
 
 
 @pytest.mark.parametrize(
-    ("text", "risky"), [(ENDLESS, True), (HARMLESS, False), ("T: " + " & ".join("abcdefghijk"), True)]
+    ("text", "risky"),
+    [
+        (ENDLESS, True),
+        (HARMLESS, False),
+        ("T: " + " & ".join("abcdefghijk"), True),
+        (ENDLESS.replace("pattern", "patter\\u006E"), True),
+        ('start: %json {"const": "caf\\u00e9"}', False),
+    ],
 )
 def test_many_patterns_are_a_risk(text: str, risky: bool) -> None:
     assert is_risky(text) is risky
