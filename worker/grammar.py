@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from worker.limits import GRAMMAR_LIMITS
 from worker.tagged import TaggedCache
 from worker.tokenizer import Vocabulary
+from worker.weights import ModelError
 from worker.wire import WorkerError
 
 _CACHE_BYTES = 64 << 20
@@ -111,11 +112,16 @@ class GrammarCompiler:
 
     Compiled grammars are kept, since agents send the same tools with every turn: each tag's by themselves, so that the
     time it takes tells nobody what others send, and within 64 MiB in all.
+
+    errors   ModelError for tokens of a kind that llguidance does not know
     """
 
     def __init__(self, vocabulary: Vocabulary, cache_bytes: int = _CACHE_BYTES) -> None:
         self._size = len(vocabulary)
-        self._tokenizer = LLTokenizer(vocabulary.json, n_vocab=self._size, eos_token=vocabulary.stop_ids)
+        try:
+            self._tokenizer = LLTokenizer(vocabulary.json, n_vocab=self._size, eos_token=vocabulary.stop_ids)
+        except ValueError as error:
+            raise ModelError(f"its tokens are of a kind that no grammar can follow: {str(error)[:200]}") from None
         self._lock = Lock()
         self._known: TaggedCache[LLMatcher] = TaggedCache(cache_bytes)
 

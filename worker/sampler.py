@@ -1,7 +1,9 @@
 """Chooses the next token of one sequence from its logits."""
 
 import math
+from array import array
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,19 +39,23 @@ class Sampler:
     tokens whatever else is in the batch.
     """
 
-    def __init__(self, params: Sampling, seed: int, index: int, prompt: set[int]) -> None:
+    def __init__(self, params: Sampling, seed: int, index: int, prompt: Iterable[int]) -> None:
         self.params = params
         self._key = np.array([seed & 0xFFFFFFFFFFFFFFFF, index], dtype=np.uint64)
         self._generated: Counter[int] = Counter()
-        self._prompt = prompt if params.repetition_penalty != 1.0 else set()
-        self._bias = {int(token): value for token, value in params.logit_bias.items()}
+        self._prompt = set(prompt) if params.repetition_penalty != 1.0 else set()
+        self._seen = array("q", self._prompt)  # each once, and what is generated behind
+        self._biased = np.array([int(token) for token in params.logit_bias], np.int64)
+        self._bias = np.array([*params.logit_bias.values()], np.float32)
         self._changes_logits = bool(
-            self._bias or params.frequency_penalty or params.presence_penalty or params.repetition_penalty != 1.0
+            params.logit_bias or params.frequency_penalty or params.presence_penalty or params.repetition_penalty != 1.0
         )
 
     def accept(self, token: int) -> None:
         """The sequence went on with this token, chosen or forced."""
         if self._changes_logits:
+            if token not in self._generated and token not in self._prompt:
+                self._seen.append(token)
             self._generated[token] += 1
 
     def choose(self, logits: Logits, position: int, allowed: Allowed | None) -> Choice | None:
@@ -95,7 +101,7 @@ class Sampler:
         """source   frequency and presence: OpenAI's API reference; repetition: CTRL, Keskar et al., 2019"""
         scores = logits.copy()
         if self.params.repetition_penalty != 1.0:
-            seen = np.fromiter(self._prompt | self._generated.keys(), dtype=np.int64)
+            seen = np.array(self._seen)
             values = scores[seen]
             penalty = self.params.repetition_penalty
             scores[seen] = np.where(values > 0, values / penalty, values * penalty)
@@ -103,8 +109,7 @@ class Sampler:
         generated = np.fromiter(self._generated.keys(), np.int64, count)
         times = np.fromiter(self._generated.values(), np.float32, count)
         scores[generated] -= times * self.params.frequency_penalty + self.params.presence_penalty
-        for token, value in self._bias.items():
-            scores[token] += value
+        scores[self._biased] += self._bias
         return scores
 
     def _draw(self, scores: Logits, position: int, draw: int) -> int:
@@ -118,20 +123,16 @@ class Sampler:
         return int(tokens[race(weights[tokens], tokens, key)])
 
     def _candidates(self, weights: Logits) -> NDArray[np.int64]:
-        """Token ids that may be drawn, likeliest first; weights are 1 for the best.
+        """Token ids that may be drawn, in any order; weights are 1 for the best.
 
         Of top-k's tokens top-p leaves those that have its share of their sum, not of all tokens' (as transformers, vLLM
         and llama.cpp have it); min-p asks for a share of the best one's weight, so that its turn doesn't matter.
         """
         params = self.params
-        if not params.top_k:
-            mass = params.top_p * float(weights.sum(dtype=np.float64)) if params.top_p < 1.0 else np.inf
-            return _sifted(weights, params.min_p, len(weights), mass)
-        best = _sifted(weights, 0.0, params.top_k, np.inf)
-        reached, count = weights[best].cumsum(dtype=np.float64), int((weights[best] >= params.min_p).sum())
+        tokens = _largest(weights, params.top_k) if params.top_k else np.flatnonzero(weights)
         if params.top_p < 1.0:
-            count = min(count, int(reached.searchsorted(params.top_p * reached[-1])) + 1)
-        return best[:count]
+            tokens = tokens[_nucleus(weights[tokens], params.top_p)]
+        return tokens[weights[tokens] >= params.min_p]
 
     def _logprob(self, logits: Logits, token: int) -> TokenLogprob | None:
         count = self.params.logprobs
@@ -152,26 +153,36 @@ def _any(weights: Logits, key: int) -> int:
     tokens = np.flatnonzero(near)
     if 4 * len(tokens) > len(weights):
         return race(weights, np.arange(len(weights)), key)
-    far = float(weights.sum(dtype=np.float64)) - float(weights[tokens].sum(dtype=np.float64))
+    far = weights.sum(where=~near, dtype=np.float64)  # by itself: what may not come has no weight at all
     runners = np.append(tokens, len(weights))
-    first = race(np.append(weights[tokens].astype(np.float64), max(far, 0.0)), runners, key)
+    first = race(np.append(weights[tokens].astype(np.float64), far), runners, key)
     if first < len(tokens):
         return int(tokens[first])
     others = np.flatnonzero(~near)
     return int(others[race(weights[others], others, key)])
 
 
-def _sifted(weights: Logits, least: float, most: int, mass: float) -> NDArray[np.int64]:
-    """Token ids of the largest weights, largest first: none below `least`, and as many as `_likeliest` gives.
+def _largest(weights: Logits, count: int) -> NDArray[np.int64]:
+    """Indices of the so many largest weights that are not nothing, in any order; the best has 1.
 
-    Most of the vocabulary is far below the best token, which has 1: it is sifted by ever lower thresholds until what is
-    left above is enough.
+    Most of a vocabulary is far below the best token: it is sifted by ever lower thresholds until enough is above.
     """
     for threshold in _THRESHOLDS:
-        kept = np.flatnonzero(weights >= max(threshold, least))
-        if threshold <= least or len(kept) >= most or weights[kept].sum(dtype=np.float64) >= mass:
+        kept = np.flatnonzero(weights >= threshold)
+        if len(kept) >= count:
             break
-    return kept[_likeliest(weights[kept], most, mass)]
+    surplus = len(kept) - count
+    return kept if surplus <= 0 else kept[np.argpartition(weights[kept], surplus)[surplus:]]
+
+
+def _nucleus(weights: Logits, share: float) -> NDArray[np.int64]:
+    """Indices of the largest weights that have this share of all together, sifted likewise."""
+    mass = share * float(weights.sum(dtype=np.float64))
+    for threshold in _THRESHOLDS:
+        kept = np.flatnonzero(weights >= threshold)
+        if weights[kept].sum(dtype=np.float64) >= mass:
+            break
+    return kept[_likeliest(weights[kept], len(kept), mass)]
 
 
 def _likeliest(values: NDArray[np.floating], count: int, mass: float) -> NDArray[np.int64]:

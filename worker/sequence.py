@@ -118,7 +118,7 @@ class Sequence:
         self._vocabulary = vocabulary
         self._landing = landing
         self._grammar = job.grammars[index] if job.grammars else None
-        self._sampler = Sampler(params, job.seed, index, set(job.prompt))
+        self._sampler = Sampler(params, job.seed, index, job.prompt)
         self._text = TextStream(params.stop, params.min_tokens)
         self.drafter = drafter
         self._stop_ids = set(params.stop_ids)

@@ -1,6 +1,7 @@
 """Constrained decoding: what the masks leave, what they force, and how a reply lands before its limit."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -8,11 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders
 
 from tests.worker.rig import Rig, ask
 from worker.grammar import GrammarCompiler, Landing, LLGrammar, landing_room
 from worker.sequence import Job, Sequence
 from worker.tokenizer import Vocabulary
+from worker.weights import ModelError
 from worker.wire import Delta, ErrorFrame, Finish, Frame, Sampling, WorkerError
 
 LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -152,6 +155,13 @@ def test_what_cannot_be_enforced_is_refused_by_name(compiler: GrammarCompiler, t
     with pytest.raises(WorkerError, match=named) as caught:
         compiler.compile(text)
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "grammar", "grammar")
+
+
+def test_tokens_that_no_grammar_can_follow_are_the_models_error(tiny_vocabulary: Vocabulary) -> None:
+    tokenizer = Tokenizer.from_str(tiny_vocabulary.json)
+    tokenizer.decoder = decoders.Replace("\u2581", " ")
+    with pytest.raises(ModelError, match="no grammar can follow: can't determine decoder"):
+        GrammarCompiler(replace(tiny_vocabulary, json=tokenizer.to_str()))
 
 
 def test_two_grammars_of_one_text_do_not_share_a_position(

@@ -223,6 +223,14 @@ def test_penalties_and_bias_follow_their_formulas(
         assert score == pytest.approx(expected + bias.get(token, 0), abs=1e-3)
 
 
+def test_of_many_tokens_the_largest_are_those_that_top_k_and_top_p_leave() -> None:
+    logits = np.random.default_rng(3).permutation(np.linspace(-9, 9, 5000)).astype(np.float32)
+    for top_k, top_p in ((4000, 1.0), (4000, 0.5), (300, 0.99), (1, 0.1)):
+        params = Sampling(max_tokens=1, temperature=2.0, top_k=top_k, top_p=top_p)
+        kept = sampler(params)._candidates(np.exp((logits - logits.max()) / np.float32(2)))
+        assert sorted(kept.tolist()) == np.flatnonzero(exact(logits, params)).tolist()
+
+
 def test_a_bias_can_force_and_forbid() -> None:
     logits = np.array([1.0, 2.0, 3.0], dtype=np.float32)
     assert pick(sampler(Sampling(max_tokens=1, temperature=0, logit_bias={"0": 100})), logits) == 0
