@@ -3,7 +3,7 @@
 import threading
 import time
 from array import array
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from cacheplane.identity import Span
 from cacheplane.wire import NO_SEQ, Event, Snapshot
 from worker.batch import Batch
 from worker.grammar import Grammar, GrammarLimitError, Landing
+from worker.inbox import Inbox
 from worker.kv import KVMemory
 from worker.model import Model
 from worker.rows import Row
@@ -85,7 +86,7 @@ class Engine:
         self._on_crash = on_crash
         self._published = NO_SEQ
         self.load = Occupancy()  # replaced whole at every step, so any thread may read it
-        self._inbox: deque[Callable[[], None]] = deque()
+        self._inbox = Inbox()
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -143,19 +144,8 @@ class Engine:
         self._thread.join()
 
     def call(self, action: Callable[[], T]) -> "Future[T]":
-        """Runs action on the engine's thread, between two steps."""
-        future: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(action())
-            except WorkerError as error:
-                future.set_exception(error)
-            except BaseException as error:
-                future.set_exception(error)  # who waits must not wait for an engine that stops
-                raise
-
-        self._inbox.append(run)
+        """Runs action on the engine's thread, between two steps. WorkerError 503 once that has ended."""
+        future = self._inbox.put(action)
         self._wake.set()
         return future
 
@@ -318,12 +308,13 @@ class Engine:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                while self._inbox:
-                    self._inbox.popleft()()
+                self._inbox.work()
                 if not self.step():
                     self._idle()
         except BaseException as error:  # whatever it was, the process must not look healthy
             self._on_crash(error)
+        finally:
+            self._inbox.close()
 
     def _idle(self) -> None:
         self._wake.wait(_LOADING_SECONDS if self._scheduler.loading else _IDLE_SECONDS)

@@ -184,15 +184,17 @@ class WorkerApp:
         def emit(frame: Frame) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, frame)
 
-        await self._submit(request, grammars, emit)
-        gone = asyncio.ensure_future(_disconnect(receive))
-        gone.add_done_callback(lambda _: queue.put_nowait(None))
-        self._queues.add(queue)
+        self._queues.add(queue)  # before the engine has the request, which may be what crashes it
         try:
-            await self._stream(queue, send, request.request_id)
+            await self._submit(request, grammars, emit)
+            gone = asyncio.ensure_future(_disconnect(receive))
+            gone.add_done_callback(lambda _: queue.put_nowait(None))
+            try:
+                await self._stream(queue, send, request.request_id)
+            finally:
+                gone.cancel()
         finally:
             self._queues.discard(queue)
-            gone.cancel()
 
     async def _submit(self, request: GenerateRequest, grammars: list[Grammar], emit: Emit) -> None:
         """Hands a request to the engine, which takes it up after the step that is running."""

@@ -280,3 +280,18 @@ def test_who_waits_for_the_engines_thread_hears_of_its_end(tiny_model: Model, ti
         waiting.result(timeout=10)
     rig.engine.stop()
     assert [type(error) for error in crashed] == [ZeroDivisionError]
+
+
+def test_the_engine_outlives_who_no_longer_waits_for_it(tiny_model: Model, tiny_vocabulary: Vocabulary) -> None:
+    """As handlers do that a server cancels when it stops; else what memory holds would not come to disk."""
+    rig = Rig(tiny_model, tiny_vocabulary)
+    crashed: list[BaseException] = []
+    rig.engine._on_crash = crashed.append
+    rig.engine.call(lambda: None).cancel()
+    rig.engine.start()
+    assert rig.engine.call(lambda: 1).result(timeout=10) == 1
+    rig.engine.stop()
+    assert not crashed
+    with pytest.raises(WorkerError) as caught:
+        rig.engine.call(lambda: 1).result(timeout=10)
+    assert (caught.value.status, caught.value.code) == (503, "stopped")

@@ -361,3 +361,17 @@ async def test_when_the_engine_crashes_streams_end_with_an_error_and_the_process
         ("engine crashed", "ArithmeticError"),
     ]
     assert "what a prompt said" not in str(logs)
+
+
+async def test_a_request_that_crashes_the_engine_at_once_ends_with_an_error_too(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ArithmeticError
+
+    with LiveWorker(tiny_path, tmp_path) as live:
+        monkeypatch.setattr(live.process._engine._model, "forward", broken)
+        async with Client(live.url) as client:
+            answer = await client.post("/generate", body())
+        assert reply_of(answer.body).frames[-1] == ErrorFrame("internal", "the engine has stopped")
+        await asyncio.to_thread(live.wait)
