@@ -19,7 +19,7 @@ from worker.device import device_of
 from worker.draft_model import DraftModel
 from worker.engine import Engine
 from worker.grammar import GrammarCompiler
-from worker.kv import KVLimits, KVMemory, KVShape, PagedLayout, SlotLayout, kept_as
+from worker.kv import FolderError, KVLimits, KVMemory, KVShape, Layout, PagedLayout, SlotLayout, kept_as
 from worker.kv.tiled import TILE, TiledSlotLayout
 from worker.model import Model, fingerprint
 from worker.publisher import EventPublisher
@@ -109,7 +109,7 @@ def _build(config: WorkerConfig, epoch: int, on_crash: Callable[[BaseException],
     )
     kept = "" if shape == model.kv_shape else shape.kind
     mark = fingerprint(weights, dtype, storage, tile, device, kept)
-    memory = KVMemory(layout, _kv_limits(config, mark))
+    memory = _memory(config, layout, mark)
     drafts = 0 if config.speculation == "off" else config.draft_tokens
     draft_model = _draft_model(config, model, storage, vocabulary)
     speculator = Speculator(drafts, adaptive=config.speculation == "auto", draft_model=draft_model)
@@ -144,8 +144,8 @@ def _layout_class(config: WorkerConfig, device: torch.device) -> type[SlotLayout
     return PagedLayout
 
 
-def _kv_limits(config: WorkerConfig, mark: str) -> KVLimits:
-    return KVLimits(
+def _memory(config: WorkerConfig, layout: Layout, mark: str) -> KVMemory:
+    limits = KVLimits(
         host_bytes=config.host_mib << 20,
         disk_bytes=config.disk_mib << 20,
         folder=config.disk_folder,
@@ -155,6 +155,10 @@ def _kv_limits(config: WorkerConfig, mark: str) -> KVLimits:
         lease_host_blocks=config.lease_host_blocks,
         lease_disk_blocks=config.lease_disk_blocks,
     )
+    try:
+        return KVMemory(layout, limits)
+    except FolderError as error:
+        raise ConfigError(f"--disk-folder: {error}") from None
 
 
 def _precision(config: WorkerConfig, device: torch.device) -> tuple[torch.dtype, Storage]:

@@ -57,11 +57,6 @@ class Fairness:
         """How many tags have work."""
         return len(self._busy)
 
-    @property
-    def remembered(self) -> int:
-        """How many tags without work have an account still."""
-        return len(self._idle)
-
     def enter(self, tag: str) -> None:
         """A request has come."""
         account = self._busy.get(tag)

@@ -78,17 +78,16 @@ def test_an_idle_tag_is_forgotten_once_the_others_have_caught_up() -> None:
     fairness = fair(acme=0, globex=0, initech=0)
     fairness["globex"].asked = 500
     fairness.leave("globex")
-    assert fairness.remembered == 1
+    assert list(fairness._idle) == ["globex"]
     fairness["acme"].asked = fairness["initech"].asked = 600
     fairness.leave("initech")
-    assert (fairness.remembered, fairness.busy) == (0, 1)
+    assert (fairness._idle, fairness.busy) == ({}, 1)
 
 
 def test_nobody_is_remembered_when_nobody_has_work() -> None:
     fairness = fair(acme=0)
     fairness["acme"].asked = 500
     fairness.leave("acme")
-    assert fairness.remembered == 0
     fairness.enter("acme")
     assert fairness["acme"].asked == 0
 

@@ -97,6 +97,23 @@ def test_a_request_may_end_while_its_blocks_are_on_their_way(loading: tuple[Rig,
     rig.check_idle()
 
 
+@pytest.mark.parametrize("tier", [Tier.DISK], indirect=True)
+def test_a_disk_that_hangs_keeps_nobodys_slot(loading: tuple[Rig, Event]) -> None:
+    """Who waits for it computes what does not come, and who was aborted meanwhile is out of the way."""
+    rig, _ = loading
+    rig.memory.reuse._loader._patience = 0.05
+    left, waiting = ask(LONG), rig.submit(ask(LONG))
+    rig.submit(left)
+    rig.engine.step()
+    assert rig.engine.abort(left.request_id)
+    rig.run()
+    waiting.check()
+    assert waiting.start.cached == Cached()
+    assert rig.memory.slots.free == rig.memory.slots.total
+    assert waiting.tokens() == rig.complete(ask(LONG, namespace=GLOBEX)).tokens()
+    rig.check_idle()
+
+
 def test_a_sequence_is_not_preempted_while_its_blocks_are_on_their_way(loading: tuple[Rig, Event]) -> None:
     rig, gate = loading
     rig.submit(ask(LONG, tag="acme", request_id="loading", priority=0))

@@ -16,6 +16,7 @@ from gateway.up.ports import free_ports
 from tests.worker.live import TOKEN
 from tests.worker.tiny import metadata, tensors, vocabulary, write_gguf
 from worker.__main__ import main
+from worker.kv.folder import BlockFolder
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +60,17 @@ def test_a_dtype_that_the_processor_lacks_is_one_sentence(
 
 def test_a_bad_flag_is_one_sentence(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "--block-size" in sentence(main([*flags, "--model", "m", "--block-size", "3"]), capsys)
+
+
+def test_a_disk_folder_of_another_worker_is_one_sentence(
+    flags: list[str], tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = BlockFolder(tmp_path / "kv")
+    folder.prepare()
+    disk = ["--disk-mib", "1", "--disk-folder", str(folder.path)]
+    line = sentence(main([*flags, "--model", str(tiny_path), *disk]), capsys)
+    assert line == f"worker: --disk-folder: another worker uses {folder.path}: name a folder for each"
+    folder.leave()
 
 
 def test_a_draft_model_of_other_tokens_is_one_sentence(

@@ -4,9 +4,10 @@ owns            radix tree by namespace; device pool, host and disk tiers and th
                 the layout of running sequences, and the copies in and out
 does not own    requests, batches, sampling, the wire
 front door      KVMemory (open, fork, prepare, extend, close, poll, release, snapshot), KVLimits, Holding,
-                Layout (SlotLayout, PagedLayout), kept_as
+                Layout (SlotLayout, PagedLayout), kept_as, FolderError
 """
 
+from worker.kv.folder import FolderError
 from worker.kv.holding import Holding
 from worker.kv.kinds import KINDS, kept_as
 from worker.kv.layout import Layout
@@ -18,6 +19,7 @@ from worker.kv.slots import SlotLayout
 
 __all__ = [
     "KINDS",
+    "FolderError",
     "Holding",
     "KVLimits",
     "KVMemory",

@@ -42,10 +42,10 @@ class Candidates:
         self.reoffer()
         return self._on_device.take()
 
-    def take_from_host(self) -> Node | None:
-        """The same on host."""
+    def take_from_host(self, most: int) -> Node | None:
+        """The same on host, of those whose priority is at most that."""
         self.reoffer()
-        return self._on_host.take()
+        return self._on_host.take(most)
 
     def check(self, nodes: Iterable[Node]) -> None:
         """RuntimeError when one of all nodes can go and does not wait to, or waits at a wrong place."""

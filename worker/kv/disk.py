@@ -12,7 +12,7 @@ import structlog
 from worker.kv.blockfile import BlockFile
 from worker.kv.diskcounters import DiskCounters
 from worker.kv.folder import BlockFolder, Found
-from worker.kv.ranges import DEFAULT_PRIORITY
+from worker.kv.ranges import DEFAULT_PRIORITY, MAX_PRIORITY
 from worker.kv.record import DiskRecord, parents_first
 from worker.kv.shape import Block, KVShape
 from worker.kv.shelf import Place, Shelf
@@ -32,9 +32,10 @@ class DiskTier:
     writes and removes files, in the order in which it was asked, so that a removal never meets a later copy of the same
     block; others read. `store` and `load` promise futures that never fail because of a disk.
 
-    capacity   files that fit into capacity_bytes; 0 means that the tier is off: it touches nothing and holds nothing
+    capacity   files that fit into capacity_bytes; 0 means that the tier is off: it touches nothing and holds nothing.
+               It is off too where the scan failed: what it does not know it could not bound
     order      `scan` first, once; RuntimeError otherwise
-    owner      one tier a folder
+    owner      one tier a folder, which is locked from `scan` to `close`
     """
 
     def __init__(
@@ -68,16 +69,13 @@ class DiskTier:
         with self._lock:
             return len(self._shelf) * self.file_bytes
 
-    def contains(self, digest: bytes) -> bool:
-        """Whether the block is on disk; not yet, while it is being written."""
-        with self._lock:
-            return digest in self._shelf
-
     def scan(self) -> list[DiskRecord]:
         """What earlier runs left and this model can use, parents before children.
 
         Reads the head of every file. Removes temporary files, files of another model or format, files whose head or
         size is wrong, blocks without a way to a root, and what no longer fits, least recently used first.
+
+        errors   FolderError for a folder that must not be used
         """
         if self._scanned:
             raise RuntimeError("a disk tier is scanned once")
@@ -89,6 +87,7 @@ class DiskTier:
             return self._adopt(self._usable())
         except OSError as error:
             self._say("scan", error)
+            self.capacity = 0
             return []
 
     def store(self, record: DiskRecord, block: Block, priority: int = DEFAULT_PRIORITY) -> Future[bool]:
@@ -99,7 +98,7 @@ class DiskTier:
         its way: the caller sees to that.
 
         block      see KVShape.parts
-        priority   the effective one: who has the lowest makes room first; see `rank`
+        priority   the effective one: who has the lowest makes room first, and none for a block of a lower; see `rank`
         returns    whether the block is on disk under this digest; True at once when it is there already
         errors     ValueError for tensors, digests or an edge that are not a block of this model
         """
@@ -192,6 +191,7 @@ class DiskTier:
             self._closed = True
         self._readers.shutdown()  # first: a reader that meets a bad file still has the writer remove it
         self._writer.shutdown()
+        self._folder.leave()
 
     def check(self) -> None:
         """The books; RuntimeError when they do not balance. For tests, and when idle."""
@@ -238,13 +238,13 @@ class DiskTier:
             self._settle(ticket, stored)
 
     def _make_room(self, ticket: Ticket) -> bool:
-        """Drops a block when the disk tier is full; False when there is none to drop, or nobody wants the new one."""
+        """Drops a block when the disk tier is full; False when all are worth more, or nobody wants the new one."""
         with self._lock:
             if self._tickets.get(ticket.record.digest) is not ticket:
                 return False
             if len(self._shelf) < self.capacity:
                 return True
-            victim = self._shelf.evict(spare=ticket.record.parent)
+            victim = self._shelf.evict(spare=ticket.record.parent, most=self._may_displace(ticket))
             if victim is None:
                 self.counters.refused += 1
                 return False
@@ -254,20 +254,24 @@ class DiskTier:
         self._folder.remove(victim)
         return True
 
+    def _may_displace(self, ticket: Ticket) -> int:
+        """The highest priority that makes room: its own, or any where blocks that are here would be lost without it."""
+        return MAX_PRIORITY if self._shelf.awaits(ticket.record.digest) else ticket.priority
+
     def _put(self, ticket: Ticket) -> bool:
-        """Writes the file and gives it its name, unless it was removed meanwhile."""
+        """Writes the file and gives it its name; takes it back when the block was removed meanwhile."""
         digest = ticket.record.digest
         self._file.seal(ticket.image)
         self._folder.write(digest, ticket.image)
+        self._folder.publish(digest)  # without the lock: a rename waits for the disk, and nobody else may
         with self._lock:
             wanted = self._tickets.get(digest) is ticket
             if wanted:
-                self._folder.publish(digest)
                 del self._tickets[digest]
                 self._shelf.add(digest, ticket.record.parent, ticket.priority)
                 self.counters.stored += 1
         if not wanted:
-            self._folder.discard(digest)
+            self._folder.remove(digest)
         return wanted
 
     def _settle(self, ticket: Ticket, outcome: bool | BaseException) -> None:

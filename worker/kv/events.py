@@ -1,14 +1,14 @@
 """What KV memory tells the outside: blocks that came to a tier, and blocks that left one."""
 
-from cacheplane.wire import MAX_HASHES, AllBlocksCleared, BlockRemoved, BlockStored, Event, Tier
+from cacheplane.wire import MAX_HASHES, BlockRemoved, BlockStored, Event, Tier
 from worker.kv.radix import Node
 
 
 class EventLog:
     """Events in the order in which things happened; neighbours of one kind become one event.
 
-    An event holds at most MAX_HASHES blocks, which is what its readers take: a large pool that is cleared says so in
-    several.
+    An event holds at most MAX_HASHES blocks, which is what its readers take: a long path that is lost is told
+    in several.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -31,9 +31,6 @@ class EventLog:
             last.hashes.append(node.digest)
         else:
             self._events.append(BlockRemoved([node.digest], tier, reason))
-
-    def cleared(self) -> None:
-        self._events.append(AllBlocksCleared())
 
     def take(self) -> list[Event]:
         """All since the last call."""

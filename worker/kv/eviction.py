@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Callable
 
 from worker.kv.radix import Node
+from worker.kv.ranges import MAX_PRIORITY
 
 Rank = tuple[int, int]  # effective priority, time of last use
 
@@ -33,9 +34,9 @@ class EvictionQueue:
             heapq.heapify(self._heap)
             self._limit = 2 * len(self._heap) + 64
 
-    def take(self) -> Node | None:
-        """The node that goes next, out of the queue; None when nobody can."""
-        while self._heap:
+    def take(self, most: int = MAX_PRIORITY) -> Node | None:
+        """The node that goes next, out of the queue; None when nobody can whose priority is at most that."""
+        while self._heap and self._heap[0][0][0] <= most:
             entry = heapq.heappop(self._heap)
             if self._true(entry):
                 return entry[2]

@@ -178,7 +178,8 @@ class KVMemory:
             node.users += 1  # the way to it is held already; and it must not go to make room for itself
             if not self.tiers.keep(node, holding.slot, holding.stored) and not node.resident:
                 node.users -= 1
-                self.tree.remove(node)
+                if not node.users:  # else another one waits for a copy of it that the disk has dropped meanwhile
+                    self.tree.remove(node)
                 holding.storing = False
                 break
             used.append(node)
@@ -225,21 +226,16 @@ class KVMemory:
         self.leases.released(node for node in path if not node.users)
         return granted
 
-    def clear(self) -> None:
-        """Forgets every block that no running sequence stands on, in every tier, and all tails."""
-        self.tails.clear()
-        for node in list(self.tree.root.children()):
-            self._clear(node)
-        if not len(self.tree):
-            self._events.cleared()
-
     def shut(self) -> int:
-        """Writes to disk what only memory has, and stops the threads; returns how many blocks were written."""
+        """Writes to disk what only memory has, and stops the threads; returns how many blocks came to disk by it."""
         self.reuse.close()
-        kept = self.tiers.keep_all() if self.tiers.disk.capacity else 0
+        self.tiers.poll()
+        before = self.tiers.moves.written
+        if self.tiers.disk.capacity:
+            self.tiers.keep_all()
         self.tiers.disk.close()
         self.tiers.poll()
-        return kept
+        return self.tiers.moves.written - before
 
     def take_events(self) -> list[Event]:
         """What came and went since the last call, in order."""
@@ -307,13 +303,6 @@ class KVMemory:
         granted = self.leases.grant(tag, retention.session, ranges).granted
         self.tiers.poll()  # what the last lease of the session covered alone has fallen back
         return granted
-
-    def _clear(self, node: Node) -> None:
-        if not node.users:
-            self.tiers.forget(node, "cleared")
-            return
-        for kid in list(node.children()):
-            self._clear(kid)
 
 
 def _tiers_of(node: Node) -> list[Tier]:

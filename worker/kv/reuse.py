@@ -70,6 +70,10 @@ class Reuse:
 
     def bring_in(self, holding: Holding, tokens: Tokens, path: list[Node]) -> None:
         """The slot begins with the blocks of this path, on whose end the sequence stands; see Holding.loading."""
+        for node in path:
+            if node.block == NOWHERE and _below(node) == Tier.DISK:
+                # Before room is made for any: what that drives to disk must not drive out what is about to be loaded.
+                self._tiers.disk.touch(node.digest)
         brought, parts, index = [], [], 0
         while index < len(path):
             end = next((at for at in range(index, len(path)) if path[at].block == NOWHERE), len(path))
@@ -110,7 +114,6 @@ class Reuse:
             view = self._tiers.read_host(node)
             return Part(into, Tier.HOST, lambda: Here(view))
         record = record_of(node)
-        self._tiers.disk.touch(record.digest)  # now, since it is read later: until then others may need room there
         return Part(into, Tier.DISK, lambda: self._tiers.disk.load(record))
 
     def _arrive(self, arrival: Arrival) -> None:

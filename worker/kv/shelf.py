@@ -3,6 +3,8 @@
 import heapq
 from typing import Final, TypeAlias
 
+from worker.kv.ranges import MAX_PRIORITY
+
 _NEVER: Final = 0
 _Candidate: TypeAlias = tuple[int, int, bytes]  # priority, last use, digest
 
@@ -79,21 +81,26 @@ class Shelf:
             self._awaited[digest] = place.children
         self._count(place.parent, -1)
 
-    def evict(self, spare: bytes | None) -> bytes | None:
+    def awaits(self, digest: bytes) -> bool:
+        """Whether blocks are here that come after this one, which is not."""
+        return digest in self._awaited
+
+    def evict(self, spare: bytes | None, most: int = MAX_PRIORITY) -> bytes | None:
         """Removes the block that goes first and returns its digest, or None when there is none.
 
         spare   a block that stays: the parent of the one that needs the room, which would be lost with it
+        most    the highest priority that may go
         """
-        spared: list[_Candidate] = []
+        kept: list[_Candidate] = []
         victim = None
-        while self._candidates and victim is None:
+        while victim is None and self._candidates and self._candidates[0][0] <= most:
             candidate = heapq.heappop(self._candidates)
             if candidate[-1] == spare:
-                spared.append(candidate)
+                kept.append(candidate)
             elif self._current(candidate):
                 victim = candidate[-1]
                 self.remove(victim)
-        for candidate in spared:
+        for candidate in kept:
             heapq.heappush(self._candidates, candidate)
         return victim
 

@@ -84,10 +84,6 @@ class Tails:
         """The tail behind that node, which ends before `start`, if there is one."""
         self._drop(_name(node, namespaces, start))
 
-    def clear(self) -> None:
-        for name in list(self._kept):
-            self._drop(name)
-
     def check(self) -> None:
         """RuntimeError when the books do not balance."""
         blocks = [*self._free, *(tail.block for tail in self._kept.values())]

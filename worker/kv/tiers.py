@@ -1,5 +1,7 @@
 """Device, host and disk: where a block is, where it goes when room is needed, and what that costs."""
 
+from itertools import takewhile
+
 from cacheplane.wire import Tier
 from worker.kv.archive import Archive
 from worker.kv.candidates import Candidates
@@ -11,6 +13,7 @@ from worker.kv.layout import Layout
 from worker.kv.leases import LeaseBook
 from worker.kv.moves import Moves
 from worker.kv.radix import NOWHERE, Node, OnDisk, RadixTree
+from worker.kv.ranges import MAX_PRIORITY
 from worker.kv.record import DiskRecord
 from worker.kv.shape import Block
 
@@ -21,8 +24,9 @@ class Tiers:
     gate   effective priority that a block needs to be copied to host or disk when its last copy would go
 
     A block leaves a tier leaves first, by effective priority and then recency, and never while a sequence stands on it
-    or below it. Its last copy goes down one tier when its priority passes the gate; otherwise it is forgotten, with
-    everything below it, since a block without its beginning can't be found. Only the engine's thread calls.
+    or below it. Its last copy goes down one tier when its priority passes the gate, and makes room there among blocks
+    of no higher priority; otherwise it is forgotten, with everything below it, since a block without its beginning
+    can't be found. Only the engine's thread calls.
     """
 
     def __init__(
@@ -111,22 +115,20 @@ class Tiers:
         """Takes over what an earlier run left on disk; records come parents first."""
         self._archive.adopt(self._tree, records)
 
-    def keep_all(self) -> int:
-        """Writes to disk what only memory has and what passes the gate, parents first, before the process ends; returns
-        how many blocks."""
-        count = 0
-        for node in list(self._tree.walk()):
-            parent = node.parent
-            rooted = parent is self._tree.root or (parent is not None and parent.disk != OnDisk.ABSENT)
-            wanted = node.disk == OnDisk.ABSENT and self.leases.priority(node) >= self._gate
-            if node.resident and wanted and rooted:
-                count += self._to_disk(node) or (self._wait_for_disk() and self._to_disk(node))
-        return count
+    def keep_all(self) -> None:
+        """Writes to disk what only memory has and what passes the gate, before the process ends.
 
-    def forget(self, node: Node, reason: str) -> None:
-        """Takes a node and everything below it out of every tier. Nobody stands on it."""
-        for lost in [*reversed(list(self._tree.walk(node))), node]:
-            self._forget_one(lost, reason)
+        What is worth most comes first, each behind what its path begins with, and no more than the disk holds: so it is
+        there also where there is neither the room for all nor the time.
+        """
+        kept: set[Node] = set()
+        for node in sorted(self._tree.walk(), key=lambda one: (-self.leases.priority(one), -one.last_used)):
+            path = list(takewhile(lambda step: step not in kept, self._tree.way(node)))
+            if len(kept) + len(path) <= self.disk.capacity:
+                kept.update(path)
+                for step in reversed(path):
+                    if not self._comes_to_disk(step):
+                        break
 
     def check(self) -> None:
         """The books of all tiers; RuntimeError when they do not balance."""
@@ -153,7 +155,7 @@ class Tiers:
     def _to_host(self, node: Node) -> bool:
         """Copies a block from the device to host; False when no room can be made there."""
         index = self.host.take()
-        if index is None and self._evict_host():
+        if index is None and self._evict_host(self._may_displace(node)):
             index = self.host.take()
         if index is None:
             return False
@@ -172,11 +174,16 @@ class Tiers:
             self._offloaded(index)
         return True
 
-    def _evict_host(self) -> bool:
-        node = self._candidates.take_from_host()
+    def _may_displace(self, node: Node) -> int:
+        """The highest priority that makes room for a node: its own, or any where others would be lost with it."""
+        return self.leases.priority(node) if node.kids is None else MAX_PRIORITY
+
+    def _evict_host(self, most: int) -> bool:
+        """Frees one host block, of a priority that is at most this; False when nobody can go."""
+        node = self._candidates.take_from_host(most)
         if node is None and self._offloading:
             self._offloaded(next(iter(self._offloading)))
-            node = self._candidates.take_from_host()
+            node = self._candidates.take_from_host(most)
         if node is None:
             return False
         if node.block == NOWHERE and node.disk == OnDisk.ABSENT and self.leases.priority(node) >= self._gate:
@@ -194,8 +201,16 @@ class Tiers:
         self.host.done(node.host)
         return taken
 
+    def _comes_to_disk(self, node: Node) -> bool:
+        """Whether the node is on disk or on its way there, now if not before; it goes after what is there already."""
+        if node.disk != OnDisk.ABSENT:
+            self.disk.touch(node.digest)
+            return True
+        worth = node.resident and self.leases.priority(node) >= self._gate
+        return worth and (self._to_disk(node) or (self._wait_for_disk() and node.resident and self._to_disk(node)))
+
     def _wait_for_disk(self) -> bool:
-        """Takes note of one block more, at least; False when none is on its way."""
+        """Takes note of one block more, at least, and of what is lost by it; False when none is on its way."""
         if not self._archive.wait():
             return False
         self.poll()
@@ -230,20 +245,22 @@ class Tiers:
         self.offer(node.parent)
 
     def _settle(self, node: Node) -> None:
-        """A copy of the node is gone. After its last one it is forgotten, unless a sequence stands on it: then it goes
-        when that ends."""
+        """A copy of the node is gone. After its last one it is forgotten with all below it, unless a sequence stands on
+        it: then it goes when that ends."""
         if node.resident:
             self.leases.moved(node)
         elif not node.users and node.parent is not None:
-            self.forget(node, "orphaned")
+            for lost in [*reversed(list(self._tree.walk(node))), node]:
+                self._forget(lost)
 
-    def _forget_one(self, node: Node, reason: str) -> None:
+    def _forget(self, node: Node) -> None:
+        """Takes a node without children out of every tier. Nobody stands on it."""
         self.leases.forgotten(node)
         if node.block != NOWHERE:
-            self._leave_device(node, reason)
+            self._leave_device(node, "orphaned")
         if node.host != NOWHERE:
-            self._leave_host(node, reason)
-        self._archive.forget(node, reason)
+            self._leave_host(node, "orphaned")
+        self._archive.forget(node, "orphaned")
         self.moves.lost += 1
         self._tree.remove(node)
 

@@ -40,6 +40,11 @@ def load(tier: DiskTier, record: DiskRecord) -> Block | None:
     return tier.load(record).result()
 
 
+def on_disk(tier: DiskTier, record: DiskRecord) -> bool:
+    """Not yet, while it is being written."""
+    return tier.priority(record.digest) is not None
+
+
 def path_of(folder: Path, record: DiskRecord) -> Path:
     return folder / f"{record.digest.hex()}.kv"
 

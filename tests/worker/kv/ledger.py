@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from cacheplane.wire import AllBlocksCleared, BlockRemoved, BlockStored, Event, SnapshotBlock, Tier
+from cacheplane.wire import BlockRemoved, BlockStored, Event, SnapshotBlock, Tier
 
 Index = dict[tuple[bytes, Tier], bytes | None]
 
@@ -20,8 +20,6 @@ def replayed(events: Iterable[Event]) -> Index:
             case BlockRemoved():
                 for digest in event.hashes:
                     del index[digest, event.tier]
-            case AllBlocksCleared():
-                assert not index
     return index
 
 

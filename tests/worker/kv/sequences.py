@@ -132,7 +132,7 @@ class Sequences(RuleBasedStateMachine):
         count = data.draw(st.integers(0, one.computed))
         holding = self.memory.fork(one.holding, count)
         if holding is None:
-            assert len(self.running) == self.memory.slots.total or issubclass(self.layout, PagedLayout)
+            assert not self.memory.slots.free or issubclass(self.layout, PagedLayout)
             return
         tokens = one.tokens[:count] + tail
         check_slot(self.memory, holding, tokens, count)

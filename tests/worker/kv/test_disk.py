@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worker.kv.blocks import BLOCK, GLOBEX, SHAPE, chain, kv, same_bits
-from tests.worker.kv.disks import CHAIN, CHILD, FILE_BYTES, MODEL, ROOT, held_up, load, opened, store
+from tests.worker.kv.disks import CHAIN, CHILD, FILE_BYTES, MODEL, ROOT, held_up, load, on_disk, opened, store
 from worker.kv.disk import DiskTier
 
 
@@ -20,7 +20,7 @@ def test_a_block_comes_back_bit_for_bit(dtype: torch.dtype, seed: int) -> None:
     shape = replace(SHAPE, dtype=dtype)
     with TemporaryDirectory() as folder, opened(Path(folder), shape=shape) as (tier, _):
         assert tier.store(ROOT, kv(seed, shape)).result()
-        assert tier.contains(ROOT.digest)
+        assert on_disk(tier, ROOT)
         assert same_bits(load(tier, ROOT), kv(seed, shape))
         assert (tier.counters.stored, tier.counters.loaded) == (1, 1)
 
@@ -62,7 +62,7 @@ def test_capacity_is_kept_and_each_dropped_block_is_told_once(order: list[int], 
                 assert sum(sizes) == tier.bytes_used == len(present) * FILE_BYTES
                 assert len(sizes) <= files
             for index, record in enumerate(records):
-                assert tier.contains(record.digest) == (record.digest in present)
+                assert on_disk(tier, record) == (record.digest in present)
                 assert (load(tier, record) is not None) == (record.digest in present)
                 assert record.digest not in present or same_bits(load(tier, record), kv(index))
 
@@ -155,7 +155,7 @@ def test_without_room_for_a_file_the_tier_is_off_and_touches_nothing(tmp_path: P
     assert load(tier, ROOT) is None
     tier.remove(ROOT.digest)
     tier.close()
-    assert (tier.bytes_used, tier.contains(ROOT.digest), tier.take_dropped()) == (0, False, [])
+    assert (tier.bytes_used, on_disk(tier, ROOT), tier.take_dropped()) == (0, False, [])
     assert list(tmp_path.iterdir()) == []
 
 

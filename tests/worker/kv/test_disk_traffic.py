@@ -4,12 +4,25 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
 
 from tests.worker.kv.blocks import GLOBEX, chain, kv, same_bits
-from tests.worker.kv.disks import CHAIN, CHILD, FILE_BYTES, GRANDCHILD, ROOT, held_up, load, opened, path_of, store
+from tests.worker.kv.disks import (
+    CHAIN,
+    CHILD,
+    FILE_BYTES,
+    GRANDCHILD,
+    ROOT,
+    held_up,
+    load,
+    on_disk,
+    opened,
+    path_of,
+    store,
+)
 from worker.kv.blockfile import BlockFile
 from worker.kv.disk import DiskTier
 from worker.kv.folder import BlockFolder
@@ -53,7 +66,7 @@ def test_a_block_is_written_once(tmp_path: Path) -> None:
     with opened(tmp_path) as (tier, _):
         with held_up(tier):
             promises = [tier.store(ROOT, kv(0)) for _ in range(3)]
-            assert not tier.contains(ROOT.digest)
+            assert not on_disk(tier, ROOT)
             assert load(tier, ROOT) is None
         assert all(promise.result() for promise in promises)
         assert tier.store(ROOT, kv(9)).result()
@@ -75,7 +88,7 @@ def test_what_is_removed_is_gone_from_every_side(tmp_path: Path) -> None:
         store(tier, CHILD)
         tier.remove(CHILD.digest)
         tier.remove(GRANDCHILD.digest)
-        assert not tier.contains(CHILD.digest)
+        assert not on_disk(tier, CHILD)
         assert load(tier, CHILD) is None
         assert tier.take_dropped() == []
         assert tier.bytes_used == FILE_BYTES
@@ -91,17 +104,43 @@ def test_what_is_removed_while_on_its_way_never_arrives(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_removed_while_it_is_written_never_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = BlockFolder.write
+@pytest.mark.parametrize("step", ["write", "publish"])
+def test_what_is_removed_while_it_is_written_never_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    method = getattr(BlockFolder, step)
     with opened(tmp_path) as (tier, _):
 
-        def write_and_be_unwanted(folder: BlockFolder, digest: bytes, image: object) -> None:
-            write(folder, digest, image)  # type: ignore[arg-type]  # passed through
+        def write_and_be_unwanted(folder: BlockFolder, digest: bytes, *image: object) -> None:
+            method(folder, digest, *image)
             tier.remove(digest)
 
-        monkeypatch.setattr(BlockFolder, "write", write_and_be_unwanted)
+        monkeypatch.setattr(BlockFolder, step, write_and_be_unwanted)
         assert not store(tier, ROOT)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("step", ["write", "publish", "remove"])
+def test_nobody_else_waits_for_what_the_writer_asks_of_a_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    there, gate, method = Event(), Event(), getattr(BlockFolder, step)
+
+    def slow(*arguments: object) -> None:
+        there.set()
+        assert gate.wait(60)
+        method(*arguments)
+
+    with opened(tmp_path, files=1) as (tier, _), ThreadPoolExecutor(1) as thread:
+        store(tier, ROOT)
+        monkeypatch.setattr(BlockFolder, step, slow)
+        promise = tier.store(chain(1, first=50)[0], kv(1))
+        assert there.wait(10)
+        try:
+            assert thread.submit(tier.touch, ROOT.digest).exception(10) is None
+        finally:
+            gate.set()
+        assert promise.result()
 
 
 def test_a_block_stored_again_after_its_removal_is_the_later_one(tmp_path: Path) -> None:
@@ -193,6 +232,6 @@ def test_many_threads_get_the_right_block_or_none(tmp_path: Path, seed: int) -> 
         assert same_bits(load(tier, ROOT), kv(0))
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(traffic, range(4)))  # raises what one of them raised
-    on_disk = {path.stem for path in tmp_path.iterdir()}
-    assert {record.digest.hex() for record in records if tier.contains(record.digest)} == on_disk
+    files = {path.stem for path in tmp_path.iterdir()}
+    assert {record.digest.hex() for record in records if on_disk(tier, record)} == files
     assert all(path.suffix == ".kv" for path in tmp_path.iterdir())

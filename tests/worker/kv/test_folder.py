@@ -1,32 +1,36 @@
 """Names, modes and whole files."""
 
+import errno
+import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from worker.kv.folder import BlockFolder
+from worker.kv.folder import BlockFolder, FolderError
 
 DIGEST = b"\xab" * 16
 IMAGE = np.arange(100, dtype=np.uint8)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> BlockFolder:
+def folder(tmp_path: Path) -> Iterator[BlockFolder]:
     folder = BlockFolder(tmp_path / "state" / "kv")
     folder.prepare()
-    return folder
+    yield folder
+    folder.leave()
 
 
 def mode(path: Path) -> int:
-    return path.stat().st_mode & 0o777
+    return path.stat().st_mode & 0o7777
 
 
-def test_only_the_owner_may_enter_and_read(folder: BlockFolder) -> None:
+def test_only_the_owner_may_enter_and_read(tmp_path: Path) -> None:
+    folder = BlockFolder(tmp_path / "kv")
     before = os.umask(0)
     try:
-        folder.path.chmod(0o777)
         folder.prepare()
         folder.write(DIGEST, IMAGE)
         folder.publish(DIGEST)
@@ -34,6 +38,50 @@ def test_only_the_owner_may_enter_and_read(folder: BlockFolder) -> None:
         os.umask(before)
     assert mode(folder.path) == 0o700
     assert [mode(path) for path in folder.path.iterdir()] == [0o600]
+    folder.leave()
+
+
+@pytest.mark.parametrize("before", [0o755, 0o700, 0o555])
+def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path, before: int) -> None:
+    """As root a worker could close /tmp to everyone else."""
+    tmp_path.chmod(before)
+    folder = BlockFolder(tmp_path)
+    folder.prepare()
+    assert mode(tmp_path) == before
+    folder.leave()
+
+
+@pytest.mark.parametrize("before", [0o1777, 0o777, 0o770])
+def test_a_folder_into_which_others_can_write_is_refused(tmp_path: Path, before: int) -> None:
+    tmp_path.chmod(before)
+    with pytest.raises(FolderError, match=r"others can write into .*chmod go-w, or name a new folder inside it"):
+        BlockFolder(tmp_path).prepare()
+    assert mode(tmp_path) == before
+    inside = BlockFolder(tmp_path / "kv")
+    inside.prepare()
+    inside.leave()
+
+
+def test_one_at_a_time_has_a_folder(folder: BlockFolder) -> None:
+    other = BlockFolder(folder.path)
+    for _ in range(2):
+        with pytest.raises(FolderError, match=r"another worker uses .*: name a folder for each"):
+            other.prepare()
+    folder.leave()
+    other.prepare()
+    other.leave()
+
+
+def test_a_file_system_that_locks_no_folders_is_used_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EBADF, "as NFS says")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    folders = [BlockFolder(tmp_path), BlockFolder(tmp_path)]
+    for folder in folders:
+        folder.prepare()
+    for folder in folders:
+        folder.leave()
 
 
 def test_a_file_has_its_name_only_when_it_is_whole(folder: BlockFolder) -> None:
@@ -60,6 +108,18 @@ def test_reading_marks_a_file_as_used(folder: BlockFolder) -> None:
     os.utime(path, ns=(1, 1))
     folder.read(DIGEST, np.zeros_like(IMAGE))
     assert path.stat().st_mtime_ns > 1
+
+
+def test_a_file_is_read_where_none_can_be_marked(folder: BlockFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    folder.write(DIGEST, IMAGE)
+    folder.publish(DIGEST)
+    monkeypatch.setattr(os, "utime", read_only)
+    into = np.zeros_like(IMAGE)
+    assert folder.read(DIGEST, into)
+    assert (into == IMAGE).all()
 
 
 def test_a_write_that_fails_leaves_nothing(folder: BlockFolder) -> None:

@@ -104,3 +104,19 @@ def test_a_load_has_ended_only_when_nothing_that_it_asked_for_is_on_its_way() ->
     assert came.result(PATIENCE_S) == 0
     assert into[0].item() == 0
     loader.close()
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_load_ends_at_a_block_that_takes_too_long_and_the_tier_is_known_to_be_slow(begun: bool) -> None:
+    """Whether a reader hangs in it, or in another one before."""
+    here, hangs = Future[Block | None](), Future[Block | None]()
+    here.set_result((torch.ones(1),))
+    if begun:
+        hangs.set_running_or_notify_cancel()
+    into = torch.zeros(2, 1)
+    parts = [Part((into[at],), Tier.DISK, lambda one=one: one) for at, one in enumerate((here, hangs))]  # type: ignore[misc]
+    loader = Loader(CopierInPlace(), 1, ahead_bytes=1, patience=0.05)
+    assert loader.start(parts, lambda: True).result(10) == 1
+    assert (into.flatten().tolist(), hangs.cancelled()) == ([1, 0], not begun)
+    assert 0 < loader.rates[Tier.DISK].gbps < 1e-7
+    loader.close()

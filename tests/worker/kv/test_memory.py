@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from cacheplane.identity import BlockChain, Namespace, Span
-from cacheplane.wire import AllBlocksCleared, BlockRemoved, BlockStored
+from cacheplane.wire import BlockRemoved, BlockStored, Event
 from tests.worker.kv.layouts import HalfSlots, LayoutClass, TorchSlots
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.kv.sequences import BLOCK, PUBLIC, Running, Sequences, check_slot, compute, live, memory_of, prompts
@@ -22,7 +22,7 @@ class IndexIsCache(Sequences):
     def __init__(self) -> None:
         super().__init__(memory_of(self.layout, slots=3, blocks=6))
         self.index: dict[bytes, bytes | None] = {}
-        self.events: list[BlockStored | BlockRemoved | AllBlocksCleared] = []
+        self.events: list[Event] = []
 
     @rule(
         tokens=prompts,
@@ -54,12 +54,6 @@ class IndexIsCache(Sequences):
     def release(self, tokens: list[int], namespace: Namespace) -> None:
         spans = [Span(0, namespace)]
         assert self.memory.release("acme", "", array("I", tokens), spans) <= len(tokens) // BLOCK
-
-    @precondition(lambda self: not self.running)
-    @rule()
-    def clear(self) -> None:
-        self.memory.clear()
-        assert len(self.memory.tree) == 0
 
     @invariant()
     def the_events_tell_exactly_the_tree(self) -> None:
@@ -274,22 +268,6 @@ def test_without_store_nothing_is_left_behind_but_a_prefix_is_still_used(layout:
     warm = memory.open(tokens, PUBLIC, store=False)
     assert warm is not None
     assert warm.reused == 8
-
-
-def test_clear_forgets_all_but_what_is_stood_on(layout: LayoutClass) -> None:
-    memory = memory_of(layout)
-    live(memory, [1] * 9)
-    holding = memory.open(array("I", [1] * 5), PUBLIC)
-    assert holding is not None
-    memory.take_events()
-    memory.clear()
-    (event,) = memory.take_events()
-    assert isinstance(event, BlockRemoved)
-    assert (len(event.hashes), event.reason, len(memory.tree)) == (1, "cleared", 1)
-    memory.close(holding)
-    memory.clear()
-    assert isinstance(memory.take_events()[-1], AllBlocksCleared)
-    assert memory.pool.free == memory.pool.total
 
 
 def test_books_that_do_not_balance_are_found(layout: LayoutClass) -> None:

@@ -2,6 +2,9 @@
 
 from array import array
 from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +12,8 @@ import pytest
 from cacheplane.identity import Namespace, Span
 from tests.worker.kv.layouts import LayoutClass
 from tests.worker.kv.sequences import BLOCK, PUBLIC, check_slot, compute, live, memory_of
+from tests.worker.kv.tiered import live as tiered_live
+from tests.worker.kv.tiered import tiered
 from tests.worker.rig import GLOBEX
 from worker.kv import Holding, KVMemory, PagedLayout
 from worker.wire import Cached
@@ -108,6 +113,25 @@ def test_a_block_is_not_evicted_for_its_own_copy() -> None:
     assert (holding.cached.partial, memory.pool.free) == (3, 0)
     memory.close(holding)
     memory.check()
+
+
+def test_what_makes_room_for_a_load_does_not_drive_out_what_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a disk that is full, and as quick as it can be."""
+    memory = tiered(tmp_path, layout=PagedLayout, blocks=3, host=0, disk=4)
+    store = memory.tiers.disk.store
+
+    def at_once(*block: Any) -> Future[bool]:
+        stored = store(*block)
+        assert stored.result()
+        return stored
+
+    monkeypatch.setattr(memory.tiers.disk, "store", at_once)
+    for prompt in ([1] * 9, [2] * 9, [3] * 13):
+        tiered_live(memory, prompt)
+    assert tiered_live(memory, [1] * 9) == (0, 0, 8)
+    memory.shut()
 
 
 # Forks

@@ -56,12 +56,14 @@ class ShelfBooks(RuleBasedStateMachine):
             self.used.remove(digest)
             self.shelf.remove(digest)
 
-    @rule(spare=st.none() | digests)
-    def evict(self, spare: bytes | None) -> None:
+    @rule(spare=st.none() | digests, most=st.sampled_from([100, 100, 35, 10, 9]))
+    def evict(self, spare: bytes | None, most: int) -> None:
         parents = {PARENTS[digest] for digest in self.used}
         free = [digest for digest in self.used if digest not in parents and digest != spare]
         first = min(free, key=self.priorities.__getitem__, default=None)
-        assert self.shelf.evict(spare) == first
+        if first and self.priorities[first] > most:
+            first = None
+        assert self.shelf.evict(spare, most) == first
         if first:
             self.used.remove(first)
 
@@ -76,6 +78,8 @@ class ShelfBooks(RuleBasedStateMachine):
         assert len(self.shelf) == len(self.used)
         assert all((digest in self.shelf) == (digest in self.used) for digest in DIGESTS)
         assert all(self.place(digest).priority == self.priorities[digest] for digest in self.used)
+        awaited = {PARENTS[digest] for digest in self.used} - {None, *self.used}
+        assert {digest for digest in DIGESTS if self.shelf.awaits(digest)} == awaited
 
 
 ShelfBooks.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -130,6 +130,3 @@ def test_it_goes_with_what_it_follows(layout: LayoutClass) -> None:
     ended(memory, TURN)
     memory.release("acme", "", array("I", TURN), PUBLIC)
     assert partial(memory, [*TURN, 8]) == 0
-    ended(memory, TURN)
-    memory.clear()
-    assert (len(memory.tails), len(memory.tree)) == (0, 0)

@@ -3,6 +3,8 @@
 from array import array
 from pathlib import Path
 
+import pytest
+
 from tests.worker.kv.layouts import LayoutClass
 from tests.worker.kv.sequences import PUBLIC
 from tests.worker.kv.tiered import Clock, live, tiered
@@ -76,4 +78,33 @@ def test_a_pool_full_of_leases_still_admits_new_work(layout: LayoutClass, tmp_pa
     assert live(memory, [2] * 9) == (0, 0, 0)
     assert live(memory, [2] * 9) == (8, 0, 0)
     assert memory.leases.tallies()["acme"].broken == 2
+    memory.shut()
+
+
+@pytest.mark.parametrize(("host", "disk"), [(1, 0), (0, 1)])
+def test_below_the_device_no_block_makes_room_for_one_of_lower_priority(
+    layout: LayoutClass, tmp_path: Path, host: int, disk: int
+) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=2, host=host, disk=disk)
+    live(memory, [1] * 5, retention=Retention([RetentionRange(60, 600_000)]))
+    for other in range(2, 8):
+        live(memory, [other] * 9)
+    assert memory.leases.tallies()["acme"].broken == 0
+    assert live(memory, [1] * 5) == (0, 4 * host, 4 * disk)
+    live(memory, [2] * 9)
+    live(memory, [8] * 5, retention=Retention([RetentionRange(60, 600_000)]))
+    for other in range(2, 8):
+        live(memory, [other] * 9)
+    assert [live(memory, [one] * 5) for one in (1, 8)] == [(0, 0, 0), (0, 4 * host, 4 * disk)]
+    memory.shut()
+
+
+@pytest.mark.parametrize(("host", "disk"), [(2, 0), (0, 2)])
+def test_a_block_of_low_priority_makes_room_for_itself_where_others_would_be_lost_without_it(
+    layout: LayoutClass, tmp_path: Path, host: int, disk: int
+) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=3, host=host, disk=disk)
+    live(memory, [1] * 13, retention=Retention([RetentionRange(90, 600_000, start=4)]))
+    live(memory, [2] * 13)
+    assert memory.known(array("I", [1] * 12), PUBLIC) == 2
     memory.shut()

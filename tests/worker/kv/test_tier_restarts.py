@@ -72,6 +72,19 @@ def test_what_is_not_worth_offloading_is_not_kept_over_a_restart_either(layout: 
     assert {path.stem for path in tmp_path.iterdir()} == {digest.hex() for digest in kept}
 
 
+def test_where_the_disk_is_too_small_for_all_what_is_worth_most_is_there_after_a_restart(
+    layout: LayoutClass, tmp_path: Path
+) -> None:
+    memory = tiered(tmp_path, layout=layout, blocks=8, host=0, disk=4)
+    live(memory, [1] * 9, retention=Retention([RetentionRange(90, 600_000)]))
+    for tokens in ([2] * 9, [3] * 5, [4] * 9, [3] * 9):
+        live(memory, tokens)
+    memory.shut()
+    memory = tiered(tmp_path, layout=layout, blocks=8, host=0, disk=4)
+    assert [live(memory, [one] * 9)[2] for one in (1, 2, 3, 4)] == [8, 0, 8, 0]
+    memory.shut()
+
+
 @pytest.mark.parametrize("kind", ["corrupt", "remove", "truncate"])
 def test_a_damaged_file_is_a_miss_from_that_block_on_and_nothing_is_left_of_what_hung_from_it(
     layout: LayoutClass, tmp_path: Path, kind: str

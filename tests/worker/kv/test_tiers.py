@@ -3,25 +3,33 @@
 from array import array
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from cacheplane.identity import BlockChain, Namespace, Span
-from cacheplane.wire import BlockStored, Event, Tier
+from cacheplane.wire import BlockStored, Tier
+from cacheplane.wire import Event as BlockEvent
 from tests.worker.kv.late import LateCopier
 from tests.worker.kv.layouts import HalfSlots, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
-from tests.worker.kv.sequences import BLOCK, Running, Sequences, check_slot, prompts
-from tests.worker.kv.tiered import Clock, damage, live, loaded, quiet, tiered
+from tests.worker.kv.sequences import BLOCK, PUBLIC, Running, Sequences, check_slot, compute, prompts
+from tests.worker.kv.tiered import Clock, damage, idle, live, loaded, quiet, tiered
 from tests.worker.rig import ACME, GLOBEX
 from worker.kv import KVMemory, PagedLayout, SlotLayout
+from worker.kv.record import record_of
 from worker.wire import Retention, RetentionRange
 
 
 class EveryTier(Sequences):
-    """Sequences, leases, releases and restarts over three tiers that are all too small."""
+    """Sequences, leases, releases and restarts over three tiers that are all too small, where blocks that are loaded
+    may come long after they were asked for.
+
+    coming   sequences whose blocks are on their way
+    gate     what the loader waits for, if it does
+    """
 
     blocks = 3
     one_always_fits = False
@@ -30,33 +38,60 @@ class EveryTier(Sequences):
         self.folder = TemporaryDirectory()
         self.clock = Clock()
         super().__init__(self.start())
-        self.events: list[Event] = []
+        self.events: list[BlockEvent] = []
         self.stored: set[bytes] = set()
+        self.coming: list[Running] = []
+        self.gate: Event | None = None
 
     @rule(
         tokens=prompts,
         namespace=st.sampled_from([ACME, GLOBEX]),
         barrier=st.sampled_from([None, None, 4]),
         store=st.sampled_from([True, True, True, False]),
-        patient=st.sampled_from([True, True, False]),
+        late=st.booleans(),
     )
-    def open(self, tokens: list[int], namespace: Namespace, barrier: int | None, store: bool, patient: bool) -> None:
+    def open(self, tokens: list[int], namespace: Namespace, barrier: int | None, store: bool, late: bool) -> None:
+        if late and self.gate is None:
+            self.gate = Event()
+            self.memory.reuse._loader._thread.submit(self.gate.wait)
         spans = [Span(0, namespace), *([] if barrier is None else [Span(barrier, GLOBEX)])]
         holding = self.memory.open(array("I", tokens), spans, store=store)
         if holding is None:
             return
-        if not patient and holding.loading:
-            self.memory.close(holding)  # the client left before its prefix was there
-            loaded(self.memory, holding)
-            return
-        loaded(self.memory, holding)
-        cached = holding.cached
-        assert holding.reused == cached.device + cached.host + cached.disk + cached.partial
-        check_slot(self.memory, holding, tokens, holding.reused)
+        self.coming.append(Running(tokens, spans, holding, 0, store))
+        if not holding.loading:
+            self.begin(self.coming.pop())
+        elif not late:
+            self.what_was_late_arrives()
+
+    @rule()
+    def what_was_late_arrives(self) -> None:
+        if self.gate is not None:
+            self.gate.set()
+            self.gate = None
+        while self.coming:
+            one = self.coming.pop(0)
+            loaded(self.memory, one.holding)
+            self.begin(one)
+        idle(self.memory)
+
+    def begin(self, one: Running) -> None:
+        cached = one.holding.cached
+        one.computed = one.holding.reused
+        assert one.computed == cached.device + cached.host + cached.disk + cached.partial
+        check_slot(self.memory, one.holding, one.tokens, one.computed)
         # A hash commits to namespace and tokens, so nothing is reused that was not stored under this very identity.
         self.heard()
-        assert set(BlockChain.of(tokens[: holding.reused], spans, BLOCK).hashes) <= self.stored
-        self.running.append(Running(tokens, spans, holding, holding.reused, store))
+        assert set(BlockChain.of(one.tokens[: one.computed], one.spans, BLOCK).hashes) <= self.stored
+        self.running.append(one)
+
+    @precondition(lambda self: self.coming)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        """A client, before its prefix was there."""
+        one = data.draw(st.sampled_from(self.coming))
+        self.coming.remove(one)
+        self.memory.close(one.holding)
 
     @precondition(lambda self: self.running)
     @rule(
@@ -107,16 +142,11 @@ class EveryTier(Sequences):
         known = {block.hash.hex() for block in self.memory.snapshot() if block.tier == Tier.DISK}
         assert {path.stem for path in Path(self.folder.name).iterdir()} == known
 
-    @rule()
-    def clear(self) -> None:
-        self.memory.clear()
-        if not self.running:
-            assert len(self.memory.tree) == 0
-
-    @precondition(lambda self: not self.running)
+    @precondition(lambda self: not self.running and not self.coming)
     @rule()
     def restart(self) -> None:
         """What was on disk is there again, unless its file went bad; what the events say starts anew."""
+        self.what_was_late_arrives()
         self.memory.shut()
         kept = {digest for digest, tier in listed(self.memory.snapshot()) if tier.name == "DISK"}
         self.memory = self.start()
@@ -143,6 +173,7 @@ class EveryTier(Sequences):
         self.stored |= {hash_ for event in self.events if isinstance(event, BlockStored) for hash_ in event.hashes}
 
     def teardown(self) -> None:
+        self.what_was_late_arrives()
         self.memory.shut()
         self.folder.cleanup()
 
@@ -196,4 +227,34 @@ def test_below_the_gate_a_block_is_not_copied_down(layout: LayoutClass, tmp_path
     live(memory, [2] * 9)
     assert memory.tiers.host.free == memory.tiers.host.total
     assert live(memory, [1] * 9) == (0, 0, 0)
+    memory.shut()
+
+
+def test_a_block_that_one_waits_for_and_another_has_computed_stays_where_it_is_needed(tmp_path: Path) -> None:
+    """The disk has lost it, and there is no room to store it: who waits still stands on it."""
+    memory = tiered(tmp_path, blocks=2, host=0, disk=6)
+    tokens, others, gate = array("I", [1] * 6), array("I", [9] * 9), Event()
+    for prompt in ([1] * 5, [2] * 5, [3] * 5):
+        live(memory, prompt)
+    memory.reuse._loader._thread.submit(gate.wait)
+    waiting, other = memory.open(tokens, PUBLIC), memory.open(others, PUBLIC)
+    assert waiting is not None
+    assert other is not None
+    assert waiting.loading
+    compute(memory, other, others, 0, 9)
+    memory.extend(other, others, 9)
+    assert other.stored == 2  # all that there is room for
+    damage(tmp_path / f"{waiting.node.digest.hex()}.kv")
+    assert memory.tiers.disk.load(record_of(waiting.node)).result() is None
+    memory.poll()
+    computing = memory.open(tokens, PUBLIC)
+    assert computing is not None
+    compute(memory, computing, tokens, 0, 6)
+    memory.extend(computing, tokens, 6)
+    assert (computing.stored, computing.storing) == (0, False)
+    gate.set()
+    assert loaded(memory, waiting).reused == 0
+    for holding in (waiting, other, computing):
+        memory.close(holding)
+    memory.check()
     memory.shut()

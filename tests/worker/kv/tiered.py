@@ -62,6 +62,15 @@ def loaded(memory: KVMemory, holding: Holding) -> Holding:
     return holding
 
 
+def idle(memory: KVMemory) -> None:
+    """Waits until nothing is loaded any more, also for sequences that have ended."""
+    deadline = time.monotonic() + 10
+    while memory.loading:
+        assert time.monotonic() < deadline
+        memory.poll()
+        time.sleep(0.0005)
+
+
 def quiet(memory: KVMemory) -> None:
     """Waits until the disk has done what it was asked."""
     deadline = time.monotonic() + PATIENCE_S
