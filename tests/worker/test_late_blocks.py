@@ -10,7 +10,7 @@ import pytest
 
 from cacheplane.wire import Tier
 from tests.worker.kv.layouts import LayoutClass
-from tests.worker.kv.tiered import quiet
+from tests.worker.kv.tiered import PATIENCE_S, quiet
 from tests.worker.rig import BLOCK, GLOBEX, Rig, ask, greedy
 from worker.kv import KVLimits
 from worker.kv.folder import BlockFolder
@@ -50,6 +50,7 @@ def loading(
         rig.complete(ask([token] * (ROOM * BLOCK - 1), sampling=greedy(1)))
     quiet(rig.memory)
     rig.memory.reuse.prefill_tps = 0.0  # loading pays
+    rig.memory.reuse._loader._patience = PATIENCE_S
     yield rig, gate
     gate.set()
     rig.memory.shut()

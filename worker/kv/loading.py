@@ -14,9 +14,9 @@ from worker.kv.rate import CopyRate
 from worker.kv.shape import Block
 
 _AHEAD_BYTES: Final = 16 << 20  # enough to keep the disk's readers busy while a block is copied
-# Seconds that a load waits for one block; a few megabytes take a disk a tenth of that. One that hangs would else keep
-# the slot, past the deadline of its request, and with one slot after another the whole worker.
-_PATIENCE: Final = 2.0
+# Seconds that a load waits for one block, of a few megabytes. A disk that hangs would else keep the slot, past the
+# deadline of its request, and with one slot after another the whole worker.
+_PATIENCE: Final = 5.0
 
 
 class Promise(Protocol):

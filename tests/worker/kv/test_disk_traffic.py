@@ -23,6 +23,7 @@ from tests.worker.kv.disks import (
     path_of,
     store,
 )
+from tests.worker.kv.tiered import PATIENCE_S
 from worker.kv.blockfile import BlockFile
 from worker.kv.disk import DiskTier
 from worker.kv.folder import BlockFolder
@@ -128,16 +129,16 @@ def test_nobody_else_waits_for_what_the_writer_asks_of_a_disk(
 
     def slow(*arguments: object) -> None:
         there.set()
-        assert gate.wait(60)
+        assert gate.wait(2 * PATIENCE_S)
         method(*arguments)
 
     with opened(tmp_path, files=1) as (tier, _), ThreadPoolExecutor(1) as thread:
         store(tier, ROOT)
         monkeypatch.setattr(BlockFolder, step, slow)
         promise = tier.store(chain(1, first=50)[0], kv(1))
-        assert there.wait(10)
+        assert there.wait(PATIENCE_S)
         try:
-            assert thread.submit(tier.touch, ROOT.digest).exception(10) is None
+            assert thread.submit(tier.touch, ROOT.digest).exception(PATIENCE_S) is None
         finally:
             gate.set()
         assert promise.result()

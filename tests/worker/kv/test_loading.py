@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from threading import Event
 from weakref import ref
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,7 +94,7 @@ def test_a_load_has_ended_only_when_nothing_that_it_asked_for_is_on_its_way() ->
     missed.set_result(None)
     into = (torch.zeros(1),)
     parts = [Part(into, Tier.DISK, lambda one=one: one) for one in (missed, read, waits)]  # type: ignore[misc]
-    loader = Loader(CopierInPlace(), 1, ahead_bytes=3)
+    loader = Loader(CopierInPlace(), 1, ahead_bytes=3, patience=PATIENCE_S)
     given_up = Event()
     waits.add_done_callback(lambda _: given_up.set())
     came = loader.start(parts, lambda: True)
@@ -116,7 +117,7 @@ def test_a_load_ends_at_a_block_that_takes_too_long_and_the_tier_is_known_to_be_
     into = torch.zeros(2, 1)
     parts = [Part((into[at],), Tier.DISK, lambda one=one: one) for at, one in enumerate((here, hangs))]  # type: ignore[misc]
     loader = Loader(CopierInPlace(), 1, ahead_bytes=1, patience=0.05)
-    assert loader.start(parts, lambda: True).result(10) == 1
+    assert loader.start(parts, lambda: True).result(PATIENCE_S) == 1
     assert (into.flatten().tolist(), hangs.cancelled()) == ([1, 0], not begun)
     assert 0 < loader.rates[Tier.DISK].gbps < 1e-7
     loader.close()

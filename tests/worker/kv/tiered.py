@@ -64,7 +64,7 @@ def loaded(memory: KVMemory, holding: Holding) -> Holding:
 
 def idle(memory: KVMemory) -> None:
     """Waits until nothing is loaded any more, also for sequences that have ended."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while memory.loading:
         assert time.monotonic() < deadline
         memory.poll()
