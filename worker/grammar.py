@@ -20,6 +20,7 @@ _CACHE_BYTES = 64 << 20
 _BYTES_EACH, _BYTES_PER_CHARACTER = 32 << 10, 40  # of a compiled grammar, as measured with sets of 1 to 20 tools
 # llguidance's words for a token that may not come next; any other reason not to go on is a limit.
 _FORBIDDEN = ("doesn't satisfy the grammar", "parser stopped")
+_PANIC = "panic"  # at the latest where rules are more than it can number
 _LIMIT_WORDS = ("too big", "too large", "too many", "too complex", "too deeply", "limit", "Unable to determine")
 
 
@@ -138,13 +139,17 @@ class GrammarCompiler:
             return found
         matcher = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(text), log_level=0, limits=GRAMMAR_LIMITS)
         if matcher.is_error():
-            raise _refusal(matcher.get_error().split("\n", 1)[0][:500])
+            raise _refusal(matcher.get_error())
         with self._lock:
             self._known.put(tag, text, matcher, _BYTES_EACH + _BYTES_PER_CHARACTER * len(text))
         return LLGrammar(matcher.deep_copy(), self._size)
 
 
-def _refusal(reason: str) -> WorkerError:
+def _refusal(said: str) -> WorkerError:
+    """For the compiler's own words, of which the first line is told, unless it gave itself up."""
+    if said.startswith(_PANIC):
+        return WorkerError(400, "grammar_too_complex", "the grammar is too large to compile", "grammar")
+    reason = said.split("\n", 1)[0][:500]
     is_limit = any(words in reason for words in _LIMIT_WORDS)
     return WorkerError(400, "grammar_too_complex" if is_limit else "grammar", reason, "grammar")
 

@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,12 +12,12 @@ from starlette.types import Receive, Scope, Send
 
 from cacheplane.identity import Namespace, Span
 from cacheplane.wire import Tier, encode_snapshot
+from worker.compilation import Compilation
 from worker.engine import Engine
 from worker.grammar import Grammar, GrammarCompiler
 from worker.metrics import EngineCollector, registry_of
 from worker.publisher import EventPublisher
 from worker.sequence import Emit
-from worker.trial import Trial, is_risky
 from worker.wire import (
     AbortRequest,
     End,
@@ -35,8 +34,6 @@ from worker.wire import (
 
 T = TypeVar("T")
 _MAX_BODY = 32 << 20
-_COMPILE_SECONDS = 10.0
-_TRIAL_SECONDS = 3.0
 _SEND_SECONDS = 30.0
 _JSON, _NDJSON, _MSGPACK = b"application/json", b"application/x-ndjson", b"application/msgpack"
 _CRASHED = ErrorFrame("internal", "the engine has stopped")
@@ -60,8 +57,7 @@ class WorkerApp:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._engine = service.engine
-        self._trial = Trial(_TRIAL_SECONDS)
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="grammar")
+        self._compilation = Compilation(service.compiler)
         self._collector = EngineCollector(service.engine)
         self._metrics = registry_of(self._collector)
         self._queues: set[asyncio.Queue[Frame | None]] = set()
@@ -88,7 +84,7 @@ class WorkerApp:
 
     async def close(self) -> None:
         """Ends what runs beside the server."""
-        await self._trial.close()
+        await self._compilation.close()
 
     def fail(self) -> None:
         """The engine has crashed: every open stream ends with an error frame."""
@@ -177,7 +173,8 @@ class WorkerApp:
         _spans(request.spans, self._service.info.block_size)
         if request.n > self._service.info.max_n:
             raise WorkerError(400, "bad_request", f"n is at most {self._service.info.max_n}", "n")
-        grammars = await self._compile(request)
+        text = request.grammar
+        grammars = [] if text is None else await self._compilation.grammars(text, request.tag, request.n)
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[Frame | None] = asyncio.Queue()
 
@@ -227,26 +224,6 @@ class WorkerApp:
         finally:
             if not ended:
                 self._engine.call(lambda: self._engine.abort(request_id))
-
-    async def _compile(self, request: GenerateRequest) -> list[Grammar]:
-        """One grammar for each choice; compiled off the event loop and off the engine, under a deadline."""
-        text = request.grammar
-        if text is None:
-            return []
-        compiler = self._service.compiler
-        if compiler.known(text, request.tag) is None and is_risky(text) and not await self._trial.ends(text):
-            raise _too_complex()
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._pool, lambda: [compiler.compile(text, request.tag) for _ in range(request.n)])
-        try:
-            async with asyncio.timeout(_COMPILE_SECONDS):
-                return list(await work)
-        except TimeoutError:
-            raise _too_complex() from None
-
-
-def _too_complex() -> WorkerError:
-    return WorkerError(400, "grammar_too_complex", "the grammar takes too long to compile", "grammar")
 
 
 def _spans(spans: list[SpanWire], block_size: int) -> list[Span]:

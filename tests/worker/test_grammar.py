@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders
 
 from tests.worker.rig import Rig, ask
-from worker.grammar import GrammarCompiler, Landing, LLGrammar, landing_room
+from worker.grammar import GrammarCompiler, Landing, LLGrammar, _refusal, landing_room
 from worker.sequence import Job, Sequence
 from worker.tokenizer import Vocabulary
 from worker.weights import ModelError
@@ -199,6 +199,11 @@ def test_a_grammar_that_is_too_much_is_refused_as_such(compiler: GrammarCompiler
     with pytest.raises(WorkerError) as caught:
         compiler.compile(text)
     assert (caught.value.status, caught.value.code) == (400, "grammar_too_complex")
+
+
+def test_a_compiler_that_gives_itself_up_is_quoted_to_nobody() -> None:
+    refusal = _refusal("panic: assertion failed: grammar.symbols.len() < u16::MAX\n  at parser.rs")
+    assert (refusal.code, refusal.message) == ("grammar_too_complex", "the grammar is too large to compile")
 
 
 GREEDY = "start: /(((a{1,1000}){1,1000}){1,1000}){1,1000}/"
