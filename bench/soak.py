@@ -204,7 +204,7 @@ async def _leaks(stack: Stack) -> list[str]:
             async with session.get(f"{row['url']}/load", headers=headers) as reply:
                 load = await reply.json()
             async with session.get(f"{row['url']}/kv/snapshot", headers=headers) as reply:
-                blocks = decode_snapshot(await reply.read()).blocks
+                blocks = list(decode_snapshot(await reply.read()).blocks)
             on_device = sum(block.tier == 0 for block in blocks)
             if load["running"] or load["waiting"]:
                 found.append(f"{row['id']} still runs {load['running']} and queues {load['waiting']}")

@@ -15,6 +15,9 @@ PRIOR_PREFILL_TPS: Final = 1_000.0
 PRIOR_HOST_TPS: Final = 100_000.0
 PRIOR_DISK_TPS: Final = 20_000.0
 PRIOR_STEP_MS: Final = 20.0
+# No rate counts as less: what a worker says may be a number so small that its cost would be infinite, and a sum of
+# costs of which one is infinite ranks nobody.
+LEAST_TPS: Final = 1e-3
 
 # What computing again, that which another worker holds, takes from everybody, as a multiple of its own time. In an
 # M/G/1 queue work added at utilisation r delays all who come later by r^2 (1 + cv^2) / (2 (1 - r)^2) times itself:
@@ -114,7 +117,7 @@ def price(
 
 def _known(rates: Floats, prior: float) -> Floats:
     """Rates with the gaps filled: a worker that has measured nothing yet is taken to be like the others."""
-    if rates.all():
-        return rates
-    measured = rates[rates > 0]
-    return np.where(rates > 0, rates, measured.mean() if measured.size else prior)
+    if not rates.all():
+        measured = rates[rates > 0]
+        rates = np.where(rates > 0, rates, measured.mean() if measured.size else prior)
+    return np.maximum(rates, LEAST_TPS)

@@ -65,9 +65,12 @@ class PrefixIndex:
         """Different blocks that a worker holds, on any tier."""
         return self._held[worker_id]
 
-    def keys(self, worker_id: str) -> NDArray[np.uint64]:
-        """The keys of all blocks that a worker holds, in no order. It looks at every row, a few ms per million."""
-        found = [self._table.keys_at(rows) for rows in self._rows_of(worker_id)]
+    def keys(self, worker_id: str, most: int | None = None) -> NDArray[np.uint64]:
+        """The keys of all blocks that a worker holds, in no order, or of those that `clear` forgets with this `most`.
+
+        It looks at every row, a few ms per million.
+        """
+        found = [self._table.keys_at(rows) for rows in self._rows_of(worker_id, most)]
         return np.concatenate([np.empty(0, np.int64), *found]).view(np.uint64)
 
     def synced(self, worker_id: str) -> bool:
@@ -105,11 +108,16 @@ class PrefixIndex:
                 case AllBlocksCleared():
                     self.clear(worker_id)
 
-    def clear(self, worker_id: str) -> None:
-        """The worker holds nothing, or nothing is known of what it holds."""
+    def clear(self, worker_id: str, most: int | None = None) -> int:
+        """The worker holds nothing, or nothing is known of what it holds.
+
+        most      blocks to forget, for who lets others have their turn before it goes on; None for all of them
+        returns   blocks that are left
+        """
         bit = self._roster.bit(worker_id)
-        for rows in self._rows_of(worker_id):
+        for rows in self._rows_of(worker_id, most):
             self._release_rows(worker_id, rows, bit)
+        return self._held[worker_id]
 
     def trust(self, worker_id: str) -> None:
         """From now on the worker's stream is whole: it holds what is here and nothing else."""
@@ -124,6 +132,7 @@ class PrefixIndex:
         self.clear(worker_id)
         self._synced.discard(worker_id)
         self._roster.leave(worker_id)
+        self._held.pop(worker_id, None)  # its name may never come again
 
     def _store(self, worker_id: str, event: BlockStored) -> None:
         """Blocks in chain order behind their parent."""
@@ -216,12 +225,14 @@ class PrefixIndex:
         self._held[worker_id] += blocks
         self._size += blocks
 
-    def _rows_of(self, worker_id: str) -> Iterator[Rows]:
-        """The rows of all blocks that a worker holds, stretch by stretch."""
+    def _rows_of(self, worker_id: str, most: int | None) -> Iterator[Rows]:
+        """The rows of the first so many blocks that a worker holds, or of all of them, stretch by stretch."""
         left, start = self._held[worker_id], 1
+        left = left if most is None else min(left, most)
         wanted = self._sets.having(self._roster.bit(worker_id))
         while left:
             rows, start = self._table.scan(wanted, start)
+            rows = rows[:left]
             left -= len(rows)
             yield rows
 

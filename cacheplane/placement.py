@@ -124,6 +124,8 @@ class Placement:
         """The prompt is computed; it weighs on the worker's queue no more."""
         now, worker = self._clock(), decision.worker
         self._fleet.prefilled(worker.id, decision.id, now)
+        if not self._is_there(worker):
+            return
         if self._index.synced(decision.holder):
             self._guesses.drop(decision.holder)
         else:
@@ -135,8 +137,12 @@ class Placement:
         self._fleet.release(decision.worker.id, decision.id)
         if delivered_tokens is None:
             self._siblings.forget(decision.id)
-        else:
+        elif self._is_there(decision.worker):
             self.parity.note(decision.worker.id, decision.predicted_tokens, delivered_tokens)
+
+    def _is_there(self, worker: Worker) -> bool:
+        """Its process has not left since: what the last one did tells nothing of the next one under its name."""
+        return self._fleet.get(worker.id) is worker
 
     def forget(self, worker_id: str, ranks: int = 1) -> None:
         """The worker left for good, with all of its ranks."""
@@ -144,6 +150,7 @@ class Placement:
         self.tally.forget(worker_id)
         for name in holders(worker_id, ranks):
             self._guesses.drop(name)
+            self._siblings.drop(name)
             for missed in self._missed.values():
                 missed.forget(name)
 

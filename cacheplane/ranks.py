@@ -41,9 +41,8 @@ class Ranks:
         else:
             self.strange += 1
 
-    def clear(self, worker_id: str) -> None:
-        for name in holders(worker_id, self._ranks):
-            self._sink.clear(name)
+    def clear(self, worker_id: str, most: int | None = None) -> int:
+        return sum(self._sink.clear(name, most) for name in holders(worker_id, self._ranks))
 
     def trust(self, worker_id: str) -> None:
         for name in holders(worker_id, self._ranks):

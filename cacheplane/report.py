@@ -1,6 +1,11 @@
 """What a worker says of its load."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
+
+_Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
 
 
 class LoadReport(msgspec.Struct, frozen=True):
@@ -33,8 +38,8 @@ class LoadReport(msgspec.Struct, frozen=True):
 class Occupancy(msgspec.Struct, frozen=True):
     """The part of a report that every request changes; a worker sends it with the end of each one."""
 
-    waiting: int = 0
-    running: int = 0
-    queued_prefill_tokens: int = 0
-    decode_sequences: int = 0
-    free_blocks: int = 0
+    waiting: _Count = 0
+    running: _Count = 0
+    queued_prefill_tokens: _Count = 0
+    decode_sequences: _Count = 0
+    free_blocks: _Count = 0

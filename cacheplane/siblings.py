@@ -47,6 +47,11 @@ class Siblings:
         if (sent := self._sent.pop(decision, None)) is not None:
             self._tree.remove(sent.worker_id, sent.hashes)
 
+    def drop(self, worker_id: str) -> None:
+        """The worker is gone, with all that it was sent: another process under its name has none of it."""
+        for decision in [decision for decision, sent in self._sent.items() if sent.worker_id == worker_id]:
+            self.forget(decision)
+
     def match(self, hashes: Sequence[bytes], now: float) -> dict[str, int]:
         """Blocks from block 0 on that each worker was sent lately."""
         while self._sent:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from cacheplane.cost import Costs
 from cacheplane.gauges import Floats, Gauge
 
 StrategyName = Literal["cost", "load-only", "round-robin", "longest-overlap"]
-STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
 
 
 class Strategy:

@@ -12,7 +12,7 @@ import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
 from cacheplane import stream
-from cacheplane.refill import refill
+from cacheplane.refill import pieces, refill
 from cacheplane.stream import Action, Phase, StreamState
 from cacheplane.wire import (
     MAX_PAYLOAD_BYTES,
@@ -33,6 +33,8 @@ REPLAY_SECONDS: Final = 2.0  # for a whole replay
 SNAPSHOT_SECONDS: Final = 30.0
 RECEIVE_QUEUE: Final = 10_000  # messages that ZMQ holds while a snapshot is fetched; beyond it there is a gap
 REPLAY_MESSAGES: Final = 100_000
+REPLAY_BYTES: Final = 256 << 20
+CLEARED_AT_ONCE: Final = 8_192  # blocks, in about a millisecond
 
 FetchSnapshot = Callable[[], Awaitable[Snapshot]]
 Attach = Callable[[zmq.asyncio.Socket, str], object]
@@ -53,7 +55,7 @@ class Sink(Protocol):
 
     def apply(self, worker_id: str, batch: Batch) -> None: ...
 
-    def clear(self, worker_id: str) -> None: ...
+    def clear(self, worker_id: str, most: int | None = None) -> int: ...
 
     def trust(self, worker_id: str) -> None: ...
 
@@ -215,7 +217,7 @@ class Subscriber:
             self.counters.gaps += 1
             await self._catch_up(context)
             action = self._observe(message.seq, batch)
-        self._act(action, batch)
+        await self._act(action, batch)
 
     def _observe(self, seq: int, batch: Batch) -> Action:
         state, action = stream.observe(self.state, batch.epoch, seq)
@@ -232,13 +234,16 @@ class Subscriber:
                 self._index.doubt(self.worker_id)
         self.state = state
 
-    def _act(self, action: Action, batch: Batch) -> None:
-        if action is Action.APPLY:
-            self._index.apply(self.worker_id, batch)
-            self.counters.applied += 1
-            self.counters.skipped_events += batch.skipped
-        else:
+    async def _act(self, action: Action, batch: Batch) -> None:
+        """A large message is applied in pieces, between which others have their turn."""
+        if action is not Action.APPLY:
             self.counters.dropped += 1
+            return
+        for piece in pieces(batch):
+            self._index.apply(self.worker_id, piece)
+            await asyncio.sleep(0)
+        self.counters.applied += 1
+        self.counters.skipped_events += batch.skipped
 
     def _read(self, message: Message) -> Batch | None:
         try:
@@ -257,14 +262,14 @@ class Subscriber:
         for message in await self._replayed(context, self.state.seq + 1):
             if self.state.wants_snapshot:
                 return
-            self._replay_one(message)
+            await self._replay_one(message)
 
-    def _replay_one(self, message: Message) -> None:
+    async def _replay_one(self, message: Message) -> None:
         if (batch := self._read(message)) is None:
             return
         state, action = stream.replayed(self.state, batch.epoch, message.seq)
         self._enter(state)
-        self._act(action, batch)
+        await self._act(action, batch)
 
     async def _replayed(self, context: zmq.asyncio.Context, start: int) -> list[Message]:
         """The messages from `start` on that the worker still has; none when it does not answer in time."""
@@ -272,7 +277,7 @@ class Subscriber:
             return []
         try:
             return await _ask_replay(context, self._replay, start)
-        except (TimeoutError, WireError):
+        except (TimeoutError, WireError, zmq.ZMQError):  # the last for an address that is none
             self.counters.replays_failed += 1
             return []
 
@@ -288,8 +293,12 @@ class Subscriber:
         except Exception:  # whatever the client raises, the answer is to try again, later
             self.counters.snapshots_failed += 1
             return
-        await self._restore(snapshot, snapshot.epoch)
-        self.counters.snapshots += 1
+        try:
+            await self._restore(snapshot, snapshot.epoch)
+        except WireError:  # in a later piece; what came before it is a hint
+            self.counters.snapshots_failed += 1
+        else:
+            self.counters.snapshots += 1
 
     async def _rebuild(self, context: zmq.asyncio.Context) -> None:
         """No snapshot to be had: an empty cache, plus all that the replay buffer still holds.
@@ -301,15 +310,16 @@ class Subscriber:
         before = messages[0].seq - 1 if messages else NO_SEQ
         await self._restore(Snapshot(0, before, 0, []), first.epoch if first else None)
         for message in messages:
-            self._replay_one(message)
+            await self._replay_one(message)
 
     async def _restore(self, snapshot: Snapshot, epoch: int | None) -> None:
         """Piece by piece, so that nobody's look-up waits for a large snapshot; the feed waits in its queue."""
-        self.counters.restarts += self.state.epoch not in (None, epoch)
-        self._index.clear(self.worker_id)
+        while self._index.clear(self.worker_id, CLEARED_AT_ONCE):  # noqa: ASYNC110  # a turn for others, no waiting
+            await asyncio.sleep(0)
         for batch in refill(snapshot):
             self._index.apply(self.worker_id, batch)
             await asyncio.sleep(0)
+        self.counters.restarts += self.state.epoch not in (None, epoch)
         self._index.trust(self.worker_id)
         self._enter(stream.restored(self.state, epoch, snapshot.seq))
 
@@ -332,12 +342,17 @@ async def _next_event(monitor: zmq.asyncio.Socket) -> int:
 async def _ask_replay(context: zmq.asyncio.Context, address: str, start: int) -> list[Message]:
     """One replay over a socket of its own, so that a late answer to an earlier one cannot mix in."""
     messages: list[Message] = []
+    left = REPLAY_BYTES
     with context.socket(zmq.DEALER) as dealer:
         dealer.setsockopt(zmq.LINGER, 0)
         dealer.setsockopt(zmq.MAXMSGSIZE, MAX_PAYLOAD_BYTES)
         dealer.connect(address)
         async with asyncio.timeout(REPLAY_SECONDS):
             await dealer.send_multipart(encode_replay_request(start))
-            while len(messages) < REPLAY_MESSAGES and (answer := decode_replay(await dealer.recv_multipart())):
+            while len(messages) < REPLAY_MESSAGES and left > 0:
+                if (answer := decode_replay(await dealer.recv_multipart())) is None:
+                    break
                 messages.append(answer)
+                left -= len(answer.payload)
+                await asyncio.sleep(0)  # a message that is there already is received without waiting
     return messages

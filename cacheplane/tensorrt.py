@@ -3,7 +3,8 @@
 `GET /kv_cache_events` answers with the events since the last answer, from a ring of bounded size:
 `[{event_id, data, window_size, attention_dp_rank?}]`, `data` one of
     created   num_blocks_per_cache_level
-    stored    parent_hash, blocks[]: block_hash, tokens[]: token_id; cache_level (0 device, 1 host); cache_salt
+    stored    parent_hash, blocks[]: block_hash, tokens[]: token_id, token_extra_id; cache_level (0 device, 1 host);
+              cache_salt; mm_keys[] of the images in it
     removed   block_hashes
     updated   block_hash, cache_level: {old_value, new_value}
 Source: TensorRT-LLM, `tensorrt_llm/_utils.py` (KVCacheEventSerializer).
@@ -13,7 +14,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Raw
@@ -45,6 +46,7 @@ _TIERS: Final = (Tier.DEVICE, Tier.HOST)
 
 class _Token(msgspec.Struct):
     token_id: Annotated[int, Meta(ge=0, lt=1 << 32)]
+    token_extra_id: int = 0
 
 
 class _Block(msgspec.Struct):
@@ -52,6 +54,12 @@ class _Block(msgspec.Struct):
     tokens: Annotated[list[_Token], Meta(max_length=1 << 20)]
     cache_level: int = 0
     cache_salt: Annotated[str, Meta(max_length=256)] | None = None
+    mm_keys: Annotated[list[Raw], Meta(max_length=MAX_HASHES)] | None = None
+
+    @property
+    def holds_more(self) -> bool:
+        """Than its tokens: images, whose tokens are alike whatever they show, or what a prompt table gives for them."""
+        return bool(self.mm_keys) or any(token.token_extra_id for token in self.tokens)
 
 
 class _Stored(msgspec.Struct, tag="stored"):
@@ -143,8 +151,9 @@ def _stored(data: _Stored) -> list[Event]:
     parent = None if data.parent_hash is None else _key(data.parent_hash)
     for block in data.blocks:
         name = _key(block.block_hash)
-        extra = [[block.cache_salt]] if block.cache_salt is not None and parent is None else []
-        content = Content([token.token_id for token in block.tokens], list(extra))
+        extra: list[Any] = [block.cache_salt] if block.cache_salt is not None and parent is None else []
+        extra += [True] if block.holds_more else []
+        content = Content([token.token_id for token in block.tokens], [extra])
         if 0 <= block.cache_level < len(_TIERS):
             tier = _TIERS[block.cache_level]
             events.append(BlockStored([name], parent, len(block.tokens), tier, None, content))

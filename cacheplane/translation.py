@@ -57,9 +57,9 @@ class Translation:
         events = [named for event in batch.events if (named := self._named(worker_id, event)) is not None]
         self._sink.apply(worker_id, Batch(batch.ts, events, batch.dp_rank, batch.epoch, batch.skipped))
 
-    def clear(self, worker_id: str) -> None:
+    def clear(self, worker_id: str, most: int | None = None) -> int:
         self._forget(worker_id)
-        self._sink.clear(worker_id)
+        return self._sink.clear(worker_id, most)
 
     def trust(self, worker_id: str) -> None:
         self._sink.trust(worker_id)

@@ -15,7 +15,7 @@ from gateway.frames import DeltaFrame, EndFrame, ErrorFrame, FinishFrame, Frame,
 from gateway.logs import get_logger
 from gateway.prepare import Call
 from gateway.progress import Progress
-from gateway.workers import MALFORMED, FrameStream, WorkerFailedError, WorkerRefusedError
+from gateway.workers import MALFORMED, MALFORMED_FRAME, FrameStream, WorkerFailedError, WorkerRefusedError
 
 MAX_ATTEMPTS = 3
 GRACE_SECONDS = 2.0  # the worker ends a generation at its deadline itself; this is for one that does not
@@ -83,7 +83,7 @@ class Dispatcher:
                 break
             tried.add(decision.worker.id)
             if progress.begun:
-                exchange.resume(decision.worker.id, progress.completion_tokens)
+                exchange.resume(decision, progress.completion_tokens)
             else:
                 exchange.placed(decision)
                 relay.begin()
@@ -145,7 +145,6 @@ class _Attempt:
         self.prefilled = False
         self._call = call
         self._progress = progress
-        self._resumed = progress.begun
         self._exchange = exchange
         self._decision = decision
         self._cluster = cluster
@@ -157,6 +156,8 @@ class _Attempt:
     def _look(self, decision: Decision) -> Outlook:
         """What was known of the prompt's blocks at the decision: by the first frame it may be something else."""
         predicted, available = decision.predicted_tokens, decision.available_tokens
+        if self._progress.begun:  # the worker that failed had computed all of the prompt, whatever its events told
+            return Outlook(predicted, available, stranded=self._call.chain.tokens)
         return self._attribution.outlook(self._call.served.name, self._call.chain, predicted, available)
 
     async def follow(self, stream: FrameStream, relay: Relay) -> None:
@@ -166,8 +167,6 @@ class _Attempt:
             frames, held = _together([*held, *piece])
             for frame in frames:
                 self._read(frame)
-            if self._resumed:  # the reply has had its start
-                frames = [frame for frame in frames if not isinstance(frame, StartFrame)]
             if frames:
                 await relay.pass_on(frames)
             self._progress.take(frames)
@@ -180,23 +179,18 @@ class _Attempt:
 
     def _read(self, frame: Frame) -> None:
         exchange = self._exchange
+        if self.delivered is None and not isinstance(frame, StartFrame | ErrorFrame):
+            raise WorkerFailedError(MALFORMED_FRAME)
         match frame:
-            case StartFrame() if self._resumed:
-                self.delivered = min(frame.cached.total, frame.prompt_tokens)
             case StartFrame():
-                self.delivered = exchange.cached_tokens = frame.cached.total
-                exchange.prompt_tokens = frame.prompt_tokens
-                exchange.misses = self._attribution.attribute(
-                    self._call.sketch, self._call.chain, self._outlook, frame.cached.total
-                )
-                exchange.queue_ms = frame.queue_ms
-                exchange.state = "prefill"
+                self._start(frame)
             case DeltaFrame():
                 self._first_token()
                 exchange.completion_tokens += len(frame.tokens)
             case FinishFrame():
                 exchange.finish_reason = frame.reason
             case EndFrame():
+                self._expect_prompt(frame.prompt_tokens)
                 exchange.completion_tokens = frame.completion_tokens
                 self._ended = True
                 if frame.load is not None:
@@ -205,6 +199,21 @@ class _Attempt:
                 raise from_worker(frame.code, frame.message)
             case ErrorFrame():
                 raise WorkerFailedError(frame.code)
+
+    def _start(self, frame: StartFrame) -> None:
+        self._expect_prompt(frame.prompt_tokens, frame.cached.total)
+        exchange = self._exchange
+        self.delivered = exchange.cached_tokens = frame.cached.total
+        exchange.misses = self._attribution.attribute(
+            self._call.sketch, self._call.chain, self._outlook, frame.cached.total
+        )
+        exchange.queue_ms = frame.queue_ms
+        exchange.state = "prefill"
+
+    def _expect_prompt(self, tokens: int, cached: int = 0) -> None:
+        """The worker speaks of the prompt that it was sent, or else no sum over its tokens would hold."""
+        if tokens != len(self._call.tokens) or cached > tokens:
+            raise WorkerFailedError(MALFORMED_FRAME)
 
     def _first_token(self) -> None:
         if not self.prefilled:

@@ -79,11 +79,11 @@ class Exchange:
         if self.ttft_ms is None:
             self.ttft_ms = self.watch.total_ms
 
-    def resume(self, worker_id: str, completion_tokens: int) -> None:
-        """A worker has failed in the midst of the answer, and another goes on behind what the client has got."""
-        self.attempts += 1
+    def resume(self, decision: Decision, completion_tokens: int) -> None:
+        """A worker has failed in the midst of the answer, and another goes on behind what the client has got. It
+        computes the prompt again, so that what the first one had reused was not reused in the end."""
+        self.placed(decision)
         self.resumed += 1
-        self.worker_id = worker_id
         self.completion_tokens = completion_tokens
 
     @property

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from cacheplane.report import Occupancy
+from gateway.worker_wire import Count, Milliseconds, TokenId
 
 
 class Cached(msgspec.Struct):
@@ -13,10 +14,10 @@ class Cached(msgspec.Struct):
     partial   copied from a block that only begins like the prompt's next one, or from where an earlier turn ended
     """
 
-    device: int = 0
-    host: int = 0
-    disk: int = 0
-    partial: int = 0
+    device: Count = 0
+    host: Count = 0
+    disk: Count = 0
+    partial: Count = 0
 
     @property
     def total(self) -> int:
@@ -27,35 +28,35 @@ class Cached(msgspec.Struct):
 class StartFrame(msgspec.Struct, tag_field="type", tag="start"):
     """First: the prompt has been admitted. `queue_ms` is the time it waited for that."""
 
-    prompt_tokens: int
+    prompt_tokens: Count
     cached: Cached
-    queue_ms: float = 0.0
+    queue_ms: Milliseconds = 0.0
 
 
 class TokenLogprob(msgspec.Struct):
     """Natural log probability of the chosen token, and the likeliest alternatives as [token id, logprob]."""
 
-    token: int
+    token: TokenId
     logprob: float
-    top: list[tuple[int, float]] = []
+    top: list[tuple[TokenId, float]] = []
 
 
 class DeltaFrame(msgspec.Struct, tag_field="type", tag="delta"):
     """Text that choice `index` has gained, whole characters only; `tokens` are the ids accepted for it."""
 
-    index: int
+    index: Count
     text: str
-    tokens: list[int] = []
+    tokens: list[TokenId] = []
     logprobs: list[TokenLogprob] | None = None
 
 
 class FinishFrame(msgspec.Struct, tag_field="type", tag="finish"):
     """Choice `index` is complete. `stop` is the stop string that matched, which is not part of the text."""
 
-    index: int
+    index: Count
     reason: Literal["stop", "length", "abort", "deadline"]
     stop: str | None = None
-    completion_tokens: int = 0
+    completion_tokens: Count = 0
 
 
 class Timings(msgspec.Struct):
@@ -72,8 +73,8 @@ class EndFrame(msgspec.Struct, tag_field="type", tag="end"):
     load   what the worker has left to do; None from one that does not tell
     """
 
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: Count
+    completion_tokens: Count
     timings: Timings
     load: Occupancy | None = None
 

@@ -142,6 +142,8 @@ class WorkerLink:
         await self._leave()
         if WORKER_ID.fullmatch(info.worker_id) is None:
             raise ValueError("its id is not 1 to 64 letters, digits, dots, dashes and underscores")
+        if info.block_size & (info.block_size - 1):
+            raise ValueError("its block size is not a power of two")
         if not load.pub.startswith(EVENTS_AT) or not load.replay.startswith(EVENTS_AT):
             raise ValueError(f"its events are not at {EVENTS_AT}")
         await self._prepare(info)

@@ -53,7 +53,10 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What the ledger keeps of a request beside its counts: no text, no tokens, no digest of them."""
+    """What the ledger keeps of a request beside its counts: no text, no tokens, no digest of them.
+
+    Rows outlive versions: whatever is added here, or to what is in it, has a default.
+    """
 
     placed: Placed | None = None
     diverged: Change | None = None

@@ -1,9 +1,20 @@
 """The JSON structs of the worker's surface; its frames are in `gateway.frames`.
 
 Declared here again, not imported: gateway and worker meet over HTTP only, and a test checks that the two agree.
+What a worker says is bounded: a figure that none can have would draw every request to it, or break the sums.
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=0, lt=1 << 31)]  # of tokens, blocks, requests; the ledger's columns hold no more
+TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Milliseconds = Annotated[float, Meta(ge=0, le=1e12)]
+_Positive = Annotated[int, Meta(ge=1, lt=1 << 31)]
+_Epoch = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Rate = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 class Sampling(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -95,21 +106,21 @@ class ModelInfo(msgspec.Struct, kw_only=True):
     """What a worker serves, with all that is needed to render for it. `tokenizer` is the text of a tokenizer.json."""
 
     worker_id: str
-    epoch: int
+    epoch: _Epoch
     name: str
     fingerprint: str
     architecture: str
-    context_length: int
-    block_size: int
+    context_length: _Positive
+    block_size: _Positive
     kv_dtype: str
-    vocab_size: int
+    vocab_size: _Positive
     tokenizer: str
     chat_template: str
-    bos_id: int | None
-    eos_id: int
-    stop_ids: list[int]
+    bos_id: TokenId | None
+    eos_id: TokenId
+    stop_ids: list[TokenId]
     special_tokens: list[str]
-    max_n: int
+    max_n: _Positive
     draft_model: str = ""
 
 
@@ -120,18 +131,18 @@ class Load(msgspec.Struct, kw_only=True):
     """
 
     worker_id: str
-    epoch: int
+    epoch: _Epoch
     state: str
-    waiting: int
-    running: int
-    queued_prefill_tokens: int
-    decode_sequences: int
-    free_blocks: int
-    total_blocks: int
-    prefill_tps: float
-    decode_step_ms: float
+    waiting: Count
+    running: Count
+    queued_prefill_tokens: Count
+    decode_sequences: Count
+    free_blocks: Count
+    total_blocks: Count
+    prefill_tps: _Rate
+    decode_step_ms: Milliseconds
     step: int
     pub: str
     replay: str
-    host_tps: float = 0.0
-    disk_tps: float = 0.0
+    host_tps: _Rate = 0.0
+    disk_tps: _Rate = 0.0

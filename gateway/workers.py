@@ -29,6 +29,7 @@ SNAPSHOT_BYTES = 256 * 1024 * 1024
 _T = TypeVar("_T")
 TIMED_OUT = "timeout"
 MALFORMED = "malformed_stream"
+MALFORMED_FRAME = "malformed_frame"
 BUSY = frozenset({"overloaded", "starting", "draining"})
 
 
@@ -108,7 +109,7 @@ class FrameStream:
         try:
             return self._decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise WorkerFailedError("malformed_frame") from error
+            raise WorkerFailedError(MALFORMED_FRAME) from error
 
 
 class WorkerClient:
@@ -195,7 +196,7 @@ class WorkerClient:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise WorkerFailedError("unreachable") from error
 
-    async def _get(self, path: str, seconds: float, limit: int) -> bytes:
+    async def _get(self, path: str, seconds: float, limit: int) -> bytearray:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
             async with self._session.open.get(
@@ -245,18 +246,16 @@ class WorkerSession:
             self._session = None
 
 
-async def _bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
+async def _bounded(response: aiohttp.ClientResponse, limit: int) -> bytearray:
+    body = bytearray()  # it grows in place: to join the pieces of a large snapshot would keep every stream waiting
     async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > limit:
+        body += chunk
+        if len(body) > limit:
             raise WorkerFailedError("reply_too_long")
-        pieces.append(chunk)
-    return b"".join(pieces)
+    return body
 
 
-def _decoded(body: bytes, kind: type[_T]) -> _T:
+def _decoded(body: bytearray, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

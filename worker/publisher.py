@@ -1,6 +1,6 @@
 """Publishes block events: PUB for those who listen, ROUTER for those who missed something.
 
-source   the wire of cacheplane/wire.py; replay as vLLM's: an asker sends the first number it wants
+source   the wire of cacheplane/wire; replay as vLLM's: an asker sends the first number it wants
 """
 
 import contextlib

@@ -36,7 +36,7 @@ class Outlook:
 
     predicted   on the chosen worker
     available   on the ready worker that has most
-    stranded    on a worker that takes no requests
+    stranded    on a worker that takes no requests, as one does that has just failed in the midst of this answer
     """
 
     predicted: int = 0

@@ -50,16 +50,13 @@ class Departures:
                     dropped = event.tier is not Tier.DEVICE and event.reason != CLEARED
                     self._note(keys_of(event.hashes), Cause.TIER_DROPPED if dropped else Cause.EVICTED)
                 case AllBlocksCleared():
-                    self._cleared(worker_id)
+                    self._note(self._index.keys(worker_id), Cause.EVICTED)
         self._index.apply(worker_id, batch)
 
-    def clear(self, worker_id: str) -> None:
+    def clear(self, worker_id: str, most: int | None = None) -> int:
         """A snapshot follows. What it lists no more left while nobody was listening; the rest is found again."""
-        self._cleared(worker_id)
-        self._index.clear(worker_id)
-
-    def _cleared(self, worker_id: str) -> None:
-        self._note(self._index.keys(worker_id), Cause.EVICTED)
+        self._note(self._index.keys(worker_id, most), Cause.EVICTED)
+        return self._index.clear(worker_id, most)
 
     def trust(self, worker_id: str) -> None:
         self._index.trust(worker_id)

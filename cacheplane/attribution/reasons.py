@@ -9,6 +9,7 @@ prompt, and takes the tokens that no earlier row has taken. prompt = cached + th
 | 1     | `parity`           | what placement predicted on the chosen worker, confirmed by its events               |
 | 2     | `routed_away`      | what the ready worker that holds most of this prompt holds                           |
 | 3     | `worker_lost`      | what a worker holds that takes no requests now: silent, failed, draining, mismatched |
+|       |                    | ... or all, where one failed in the midst of this answer                             |
 | 4     | `worker_lost`      | blocks whose last departure was with a process that ended or restarted               |
 |       | `evicted`          | ... was from a device pool, or in a cleared cache                                    |
 |       | `tier_dropped`     | ... was from host or disk, which had the last copy                                   |

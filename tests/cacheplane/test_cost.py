@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cacheplane.cost import (
     EVEN_SHARES,
@@ -52,6 +54,20 @@ def test_without_any_figures_priors_are_taken() -> None:
 def test_a_rate_that_is_missing_is_that_of_the_others() -> None:
     costs = priced(prefill_tps=[500, 0])
     assert costs.of(0).prefill_ms == costs.of(1).prefill_ms == 2000
+
+
+RATES = st.lists(st.floats(0, 1e12), min_size=2, max_size=2)
+COUNTS = st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=2)
+
+
+@given(RATES, RATES, COUNTS, COUNTS)
+@example([5e-324, 1000.0], [0.0, 0.0], [0, 0], [0, 0])
+def test_whatever_a_worker_may_say_no_cost_is_infinite_or_negative(
+    prefill_tps: list[float], host_tps: list[float], others: list[float], sequences: list[float]
+) -> None:
+    costs = priced(host=[400, 0], prefill_tps=prefill_tps, host_tps=host_tps, others=others, sequences=sequences)
+    assert np.isfinite(costs.total_ms).all()
+    assert (costs.terms >= 0).all()
 
 
 def test_a_tier_that_is_slower_than_computing_is_not_counted_on() -> None:

@@ -210,11 +210,28 @@ def test_a_prompt_that_lies_here_and_there_is_found_up_to_the_first_gap(order: l
     assert (index.match(keys(CHAINS[0])), len(index)) == ({}, 0)
 
 
+@given(st.integers(1, 200), st.integers(1, 50))
+def test_a_worker_is_cleared_as_far_as_others_can_wait(blocks: int, most: int) -> None:
+    index = PrefixIndex(max_blocks=1_000)
+    names = [bytes([number]) * 16 for number in range(blocks)]
+    index.apply("w0", batch(stored(*names)))
+    index.apply("w1", batch(stored(*names[:3])))
+    left, gone = blocks, list[int]()
+    while left:
+        gone += index.keys("w0", most).tolist()
+        assert index.clear("w0", most) == max(0, left - most)
+        left = index.blocks("w0")
+        check_books(index)
+    assert sorted(gone) == sorted(keys(names).tolist())
+    assert index.match(keys(names)) == {"w1": Overlap(device=min(3, blocks))}
+
+
 def test_slots_are_used_again() -> None:
     index = PrefixIndex()
     for restart in range(50):
         index.apply(f"w{restart}", batch(stored(NAMES[0])))
         index.drop(f"w{restart}")
+    assert not index._held  # a name may never come again
     index.apply("w", batch(stored(NAMES[0])))
     assert index._roster.bit("w") == 1
 

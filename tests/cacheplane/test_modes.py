@@ -1,6 +1,7 @@
 """What a decision rests on: events, our own past decisions, load alone, or a rule that is there to be measured."""
 
 from cacheplane.parity import ENOUGH
+from cacheplane.worker import Worker
 from tests.cacheplane.stage import Stage, prompt
 
 
@@ -46,6 +47,21 @@ def test_a_guess_ends_where_events_begin() -> None:
     stage.now += 60
     stage.index.doubt("w0")
     assert stage.decide(tokens).mode == "load-only"
+
+
+def test_nothing_that_a_process_did_is_believed_of_the_next_one_under_its_name() -> None:
+    stage = Stage("w0", "w1", synced=False)
+    tokens = prompt(1, 400)
+    first = stage.decide(tokens, "w1")
+    stage.fleet.leave("w0")  # as a link does it when another process answers
+    stage.placement.forget("w0")
+    stage.fleet.join(Worker("w0", "http://w0", "m", "f"))
+    stage.report("w0", epoch=2)
+    stage.placement.first_token(first)  # what the last one had sent before it died
+    stage.placement.finished(first, 16)
+    again = stage.decide(tokens, "w1")
+    assert (again.mode, again.predicted_tokens, again.cost.prefill_ms) == ("load-only", 0, 400)
+    assert stage.placement.parity.of("w0").requests == 0
 
 
 def test_blind_decisions_are_counted() -> None:

@@ -25,6 +25,8 @@ def test_a_rank_is_found_under_its_own_name() -> None:
     assert (index.synced("w0/0"), index.synced("w0/1")) == (True, True)
     ranks.doubt("w0")
     assert not index.synced("w0/1")
+    assert ranks.clear("w0", 1) == 1
+    assert ranks.clear("w0", 1) == 0
     ranks.drop("w0")
     assert len(index) == 0
 

@@ -34,6 +34,16 @@ def test_a_decision_that_came_to_nothing_is_forgotten_alone() -> None:
     assert siblings.match(CHAIN, now=0) == {"w0": 2}
 
 
+def test_a_worker_that_is_gone_takes_with_it_what_it_was_sent() -> None:
+    siblings = Siblings()
+    siblings.remember(1, "w0", CHAIN, now=0)
+    siblings.remember(2, "w1", CHAIN[:2], now=0)
+    siblings.remember(3, "w0", CHAIN[:1], now=0)
+    siblings.drop("w0")
+    assert (siblings.match(CHAIN, now=0), len(siblings)) == ({"w1": 2}, 1)
+    siblings.forget(1)
+
+
 def test_only_the_last_decisions_are_kept() -> None:
     siblings = Siblings(max_decisions=2)
     for decision, depth in enumerate((5, 3, 1)):

@@ -1,11 +1,13 @@
 """The rules that rank workers."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
 from cacheplane.cost import Costs
 from cacheplane.gauges import Gauge
-from cacheplane.strategy import STRATEGIES, Strategy, StrategyName
+from cacheplane.strategy import Strategy, StrategyName
 
 COSTS = Costs(np.array([[5.0, 1.0, 3.0]]), np.array([0.0, 16.0, 16.0]))
 GAUGES = np.zeros((len(Gauge), 3))
@@ -23,4 +25,4 @@ def test_turns_are_taken_by_model() -> None:
 
 
 def test_two_of_them_look_at_caches() -> None:
-    assert [name for name in STRATEGIES if Strategy(name).knows_caches] == ["cost", "longest-overlap"]
+    assert [name for name in get_args(StrategyName) if Strategy(name).knows_caches] == ["cost", "longest-overlap"]

@@ -94,6 +94,25 @@ async def test_a_block_that_is_not_full_is_counted_and_a_salt_names_its_namespac
     assert engine.index.match(BlockChain.of(PROMPT, Namespace(b"s" * 32)).keys)["w0"] == Overlap(device=2)
 
 
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"mm_keys": [{"type": "mm_key", "hash": "01" * 32, "start_offset": 0}]},
+        {"tokens": [{"type": "unique_token", "token_id": 7, "token_extra_id": 9}] * 32},
+    ],
+    ids=lambda image: next(iter(image)),
+)
+@pytest.mark.parametrize("at", [0, 1])
+async def test_a_block_with_an_image_in_it_has_no_name(image: dict[str, Any], at: int) -> None:
+    """Of two images the tokens are the same."""
+    engine = Engine()
+    blocks = [block(number, PROMPT[32 * number : 32 * (number + 1)], mm_keys=[]) for number in range(3)]
+    blocks[at] |= image
+    engine.says(stored(*blocks))
+    assert await engine.overlap() == Overlap(device=2 * at)
+    assert engine.index.blocks("w0") == 2 * at
+
+
 async def test_lost_events_cost_what_was_known() -> None:
     engine = Engine()
     engine.says(WHOLE)

@@ -248,11 +248,15 @@ def test_sizes_are_bounded() -> None:
 @given(st.binary(max_size=300))
 @example(recorded("children").payload[:-1])
 def test_any_bytes_decode_or_are_a_wire_error(payload: bytes) -> None:
-    for decode in (decode_batch, decode_snapshot):
+    for decode in (decode_batch, read_snapshot):
         try:
             decode(payload)
         except WireError:
             continue
+
+
+def read_snapshot(payload: bytes) -> None:
+    assert all(block.hash for block in decode_snapshot(payload).blocks)
 
 
 scalars = (
@@ -274,8 +278,12 @@ trees = st.recursive(
 
 @given(trees, st.lists(trees, max_size=4))
 def test_any_msgpack_value_decodes_or_is_a_wire_error(value: Any, inner: list[Any]) -> None:
-    for payload in (pack(value), pack([0.0, inner]), pack({"epoch": 1, "seq": 0, "block_size": 16, "blocks": inner})):
-        for decode in (decode_batch, decode_snapshot):
+    for payload in (
+        pack(value),
+        pack([0.0, inner]),
+        pack({"epoch": 1, "seq": 0, "block_size": 16, "pieces": list(map(pack, inner))}),
+    ):
+        for decode in (decode_batch, read_snapshot):
             try:
                 decode(payload)
             except WireError:

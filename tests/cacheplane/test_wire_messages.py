@@ -35,31 +35,57 @@ snapshots = st.builds(
 
 @given(snapshots)
 def test_a_snapshot_reads_back(snapshot: Snapshot) -> None:
-    assert decode_snapshot(encode_snapshot(snapshot)) == snapshot
+    read = decode_snapshot(bytearray(encode_snapshot(snapshot)))
+    assert (read.epoch, read.seq, read.block_size) == (snapshot.epoch, snapshot.seq, snapshot.block_size)
+    assert list(read.blocks) == list(read.blocks) == snapshot.blocks
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"seq": -2},
-        {"epoch": "x"},
-        {"blocks": [[b"h", None, 4]]},
-        {"blocks": [[b"h", None, -1]]},
-        {"blocks": [[b"", None, 0]]},
-        {"blocks": [[b"h"]]},
-    ],
+    [{"seq": -2}, {"epoch": "x"}, {"pieces": None}, {"pieces": [[b"h", None, 0]]}, {"pieces": ["h"]}, {"blocks": []}],
     ids=str,
 )
 def test_a_malformed_snapshot_is_a_wire_error(change: dict[str, Any]) -> None:
-    good = {"epoch": 1, "seq": -1, "block_size": 16, "blocks": [[b"h", None, 0]]}
-    assert decode_snapshot(pack(good)).blocks == [SnapshotBlock(b"h", None, 0)]
+    good = {"epoch": 1, "seq": -1, "block_size": 16, "pieces": [pack([[b"h", None, 0]])]}
+    assert list(decode_snapshot(pack(good)).blocks) == [SnapshotBlock(b"h", None, 0)]
+    if "blocks" in change:  # what a worker said that was not in pieces
+        del good["pieces"]
     with pytest.raises(WireError):
         decode_snapshot(pack(good | change))
 
 
+BLOCK = [b"h", None, 0]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"",
+        b"\xc1",
+        pack([[b"h", None, 4]]),
+        pack([[b"h", None, -1]]),
+        pack([[b"", None, 0]]),
+        pack([[b"h"]]),
+        pack([BLOCK]) + b"\0",
+        pack([BLOCK] * (wire.SNAPSHOT_PIECE + 1)),
+        b"\x91" * 100_000,
+    ],
+    ids=lambda piece: piece[:8].hex(),
+)
+def test_a_malformed_piece_is_a_wire_error_when_it_is_its_turn(piece: bytes) -> None:
+    good = {"epoch": 1, "seq": -1, "block_size": 16, "pieces": [pack([BLOCK] * wire.SNAPSHOT_PIECE), piece]}
+    blocks = iter(decode_snapshot(pack(good)).blocks)
+    assert [next(blocks).hash for _ in range(wire.SNAPSHOT_PIECE)] == [b"h"] * wire.SNAPSHOT_PIECE
+    with pytest.raises(WireError):
+        next(blocks)
+
+
 def test_a_snapshot_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     payload = encode_snapshot(Snapshot(1, -1, 16, []))
-    monkeypatch.setattr(wire, "MAX_SNAPSHOT_BYTES", len(payload) - 1)
+    crowd = {"epoch": 1, "seq": -1, "block_size": 16, "pieces": [b"\x90"] * (wire.MAX_SNAPSHOT_PIECES + 1)}
+    with pytest.raises(WireError, match="malformed"):
+        decode_snapshot(pack(crowd))
+    monkeypatch.setattr(wire.snapshots, "MAX_SNAPSHOT_BYTES", len(payload) - 1)
     with pytest.raises(WireError, match="larger"):
         decode_snapshot(payload)
 

@@ -6,6 +6,7 @@ other, and it publishes over a real ZMQ PUB with a real replay ROUTER.
 
 import asyncio
 import contextlib
+import json
 import secrets
 from collections import deque
 from dataclasses import dataclass, field
@@ -58,6 +59,8 @@ class Script:
     drop_at_end: bool = False  # cut it when every choice but the last has finished
     error_after: int | None = None  # send an error frame after that many pieces
     raw_line: bytes | None = None  # sent in place of everything else
+    claims: dict[str, Any] = field(default_factory=dict)  # fields of the start frame, in place of the true ones
+    end_claims: dict[str, Any] = field(default_factory=dict)  # and of the end frame
     store: bool = True
 
 
@@ -75,12 +78,15 @@ class ScriptedWorker:
         fingerprint: str = "fp-1",
         context: int = 2048,
         capacity: int = TOTAL_BLOCKS,
+        block_size: int = BLOCK,
     ) -> None:
         self.worker_id = worker_id
         self.model = model
         self.fingerprint = fingerprint
         self.context = context
         self.capacity = capacity
+        self.block_size = block_size  # as it says; its blocks are of BLOCK tokens all the same
+        self.figures: dict[str, Any] = {}  # fields of its load, in place of the true ones
         self.scripts: deque[Script] = deque()
         self.default = Script()
         self.requests: list[GenerateRequest] = []
@@ -174,7 +180,7 @@ class ScriptedWorker:
             fingerprint=self.fingerprint,
             architecture="tiny",
             context_length=self.context,
-            block_size=BLOCK,
+            block_size=self.block_size,
             kv_dtype="float32",
             vocab_size=tiny_model.tokenizer().get_vocab_size(),
             tokenizer=tiny_model.tokenizer_json(),
@@ -204,7 +210,8 @@ class ScriptedWorker:
             pub=self.pub,
             replay=self.replay,
         )
-        return web.Response(body=msgspec.json.encode(load), content_type="application/json")
+        said = msgspec.to_builtins(load) | self.figures
+        return web.Response(text=json.dumps(said), content_type="application/json")
 
     async def _snapshot(self, _request: web.Request) -> web.Response:
         await _wait(self.snapshot_gate)
@@ -250,7 +257,7 @@ class ScriptedWorker:
         if script.raw_line is not None:
             return await response.write(script.raw_line)
         await _wait(script.hold_before_start)
-        await _send(response, self._start_frame(request))
+        await _send(response, self._start_frame(request) | script.claims)
         await _wait(script.hold_before_first)
         said = 0
         for count, piece in enumerate(script.pieces):
@@ -291,7 +298,7 @@ class ScriptedWorker:
         timings = {"queue_ms": 0.5, "prefill_ms": 2.0, "decode_ms": 3.0}
         total = count * request.n
         end = {"type": "end", "prompt_tokens": len(request.tokens), "completion_tokens": total, "timings": timings}
-        return await _send(response, end)
+        return await _send(response, end | script.end_claims)
 
     def _chain(self, request: GenerateRequest) -> BlockChain:
         spans = [Span(span.start, Namespace.from_hex(span.namespace)) for span in request.spans]

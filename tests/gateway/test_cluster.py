@@ -146,6 +146,38 @@ async def test_a_worker_with_an_id_that_cannot_be_a_header_is_refused() -> None:
         assert (await stack.post(BODY)).status == 503
 
 
+async def test_a_worker_whose_blocks_cannot_be_named_is_refused() -> None:
+    async with running(ScriptedWorker("w0", block_size=24), ScriptedWorker("w1"), wait=False) as stack:
+
+        async def refused() -> bool:
+            return bool((await view(stack))["error"] == "refused")
+
+        await eventually(refused)
+        await stack.serving()
+        assert (await stack.post(BODY)).headers["x-saltway-worker"] == "w1"
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"prefill_tps": -5.0},
+        {"queued_prefill_tokens": -(10**9)},
+        {"decode_sequences": 10**400},
+        {"decode_step_ms": -1e6},
+        {"epoch": 10**400},
+    ],
+    ids=lambda figures: next(iter(figures)),
+)
+async def test_a_worker_with_figures_that_none_can_have_is_left_alone(figures: dict[str, Any]) -> None:
+    async with running(ScriptedWorker("w0"), ScriptedWorker("w1")) as stack:
+        stack.workers[0].figures = figures
+        await stack.shows("w0", error="malformed_reply", state="suspect")
+        for _ in range(3):
+            assert (await stack.post(BODY)).headers["x-saltway-worker"] == "w1"
+        stack.workers[0].figures = {}
+        await stack.shows("w0", error=None, state="ready")
+
+
 @pytest.mark.parametrize("field", ["pub", "replay"])
 async def test_a_worker_whose_events_are_not_on_the_network_is_refused(field: str) -> None:
     async with running(wait=False) as stack:

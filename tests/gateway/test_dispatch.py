@@ -71,6 +71,38 @@ async def test_a_worker_that_fails_before_the_first_token_is_replaced_unseen(scr
         assert [(row.status, row.completion_tokens) for row in rows] == [(200, len("Hello, world."))] * 2
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        Script(claims={"cached": {"device": 1_000_000}}),
+        Script(claims={"cached": {"device": -16}}),
+        Script(claims={"cached": {"device": 10**30}}),
+        Script(claims={"prompt_tokens": 3}),
+        Script(claims={"type": "finish", "index": 0, "reason": "length"}),
+        Script(end_claims={"prompt_tokens": 3}),
+        Script(end_claims={"completion_tokens": -1}),
+        Script(end_claims={"load": {"queued_prefill_tokens": -(10**9)}}),
+    ],
+    ids=lambda script: repr(script.claims or script.end_claims),
+)
+async def test_what_a_worker_says_that_cannot_be_so_reaches_no_client_and_no_books(script: Script) -> None:
+    async with running(*pair()) as stack:
+        one, two = stack.workers
+        one.scripts = two.scripts
+        for body in (BODY, STREAM | {"stream_options": {"include_usage": True}}):
+            await stack.ready()
+            one.scripts.append(script)
+            response = await stack.post(body)
+            assert response.status == 200
+            assert "Hello" in await response.text()
+            assert one.requests[-1].request_id == two.requests[-1].request_id == response.headers["x-request-id"]
+        tokens = len(one.requests[0].tokens)
+        for row in await stack.ledger(2):
+            assert (row.status, row.prompt_tokens) == (200, tokens)
+            assert row.completion_tokens == len("Hello, world.")
+            assert 0 <= row.cached_tokens < tokens
+
+
 async def test_a_plain_reply_is_made_good_elsewhere_even_after_the_first_token() -> None:
     async with running(*pair()) as stack:
         first, other = await first_choice(stack)

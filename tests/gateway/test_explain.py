@@ -1,11 +1,14 @@
 """One request, explained: to its tenant, to an operator, and in words."""
 
+import json
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from cacheplane.attribution import Kind, Part
 from gateway.reuse import Change, hint
+from tenants import LedgerRow
 from tests.gateway.scripted_worker import ScriptedWorker
 from tests.gateway.stack import Stack, running
 from tests.gateway.test_misses import clocked, requests
@@ -60,6 +63,42 @@ async def test_an_operator_is_told_the_decision_too() -> None:
         assert 0 <= full["queue_ms"] <= full["ttft_ms"] <= full["duration_ms"]
         assert placed["cost_ms"]["total"] <= placed["runner_up_cost_ms"]["total"]
         assert (await told(stack, f"/admin/api/requests/{request_id}", stack.keys.acme))[0] == 403
+
+
+PLACED: dict[str, Any] = {
+    "worker": "w0",
+    "mode": "events",
+    "reason": "prefix",
+    "cost_ms": {"queue": 1.5, "total": 1.5},
+    "runner_up": None,
+    "runner_up_cost_ms": None,
+}
+CHANGE: dict[str, Any] = {"part": "system", "kind": "volatile", "index": 0, "token": 5, "tokens": 64}
+
+
+@pytest.mark.parametrize(
+    ("kept", "placed", "diverged"),
+    [
+        ({"placed": PLACED, "diverged": CHANGE}, PLACED, CHANGE),  # the first version, word for word
+        ({"placed": PLACED, "diverged": None}, PLACED, None),
+        ({"placed": PLACED | {"later": 1}, "diverged": CHANGE | {"later": 1}, "later": [1]}, PLACED, CHANGE),
+        ({"placed": PLACED, "diverged": CHANGE | {"kind": "later"}}, None, None),
+        ({"placed": "later"}, None, None),
+    ],
+)
+async def test_a_record_of_another_version_is_told_as_far_as_it_can_be_read(
+    kept: dict[str, Any], placed: dict[str, Any] | None, diverged: dict[str, Any] | None
+) -> None:
+    async with running(ScriptedWorker("w0", context=20_000)) as stack:
+        request_id = (await stack.post(requests(1)[0])).headers["x-request-id"]
+        (row,) = await stack.ledger(1)
+        async with stack.database.transaction() as session:
+            await session.execute(update(LedgerRow).values(explanation=json.dumps(kept)))
+        status, full = await told(stack, f"/admin/api/requests/{request_id}", stack.keys.admin)
+        assert (status, full["placed"], full["diverged"]) == (200, placed, diverged)
+        assert full["prompt_tokens"] == row.prompt_tokens == sum(full["missed_tokens"].values())
+        status, own = await told(stack, f"/v1/saltway/requests/{request_id}", stack.keys.acme)
+        assert (status, own["diverged"]) == (200, diverged)
 
 
 @pytest.mark.parametrize("part", [Part.SYSTEM, Part.TOOLS, Part.HISTORY])

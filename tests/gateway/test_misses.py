@@ -1,5 +1,6 @@
 """Why tokens were computed, as callers and operators are told it: on replayed sessions with one fault injected."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from bench.agents import made_up, made_up_tools
 from cacheplane.attribution import Reason, contents
+from cacheplane.identity import BlockChain
 from tenants import MISS, MISSES, SaltStore, now_ms
 from tests.gateway.scripted_worker import Script, ScriptedWorker
 from tests.gateway.stack import Stack, eventually, running
@@ -130,6 +132,50 @@ async def test_a_killed_worker_and_a_pool_that_is_too_small_are_told_from_each_o
                 await stack.indexed(left.worker_id, left.blocks)
                 missed += missed_of(usage) if turn else Counter()
         assert missed.most_common(1)[0][0] == "evicted"
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
+@pytest.mark.parametrize("said", [0, 2], ids=["before the first token", "in the midst of the answer"])
+async def test_what_is_told_of_a_prompt_is_of_the_worker_that_ended_its_answer(*, said: int, stream: bool) -> None:
+    async with running(ScriptedWorker("w0", context=20_000), ScriptedWorker("w1", context=20_000)) as stack:
+        first, second, *_ = requests(1)
+        await tell(stack, first)
+        home, other = sorted(stack.workers, key=lambda worker: not worker.requests)
+        known = home._chain(home.requests[0])
+        await other.store(BlockChain(known.hashes[:10], known.block_size))
+        await stack.settled()
+        heard = asyncio.Event()
+        home.scripts.append(Script(hold_after=(1, heard), error_after=said))
+        telling = asyncio.create_task(streamed(stack, second) if stream else tell(stack, second))
+
+        async def passed_on() -> bool:
+            live = (await stack.admin("live"))["requests"]
+            return not said or any(request["completion_tokens"] for request in live)
+
+        await eventually(passed_on)
+        heard.set()
+        usage = await telling
+        assert home.requests[-1].request_id == other.requests[-1].request_id
+        assert bool(other.requests[-1].accepted) == bool(said)
+        assert usage.prompt_tokens_details is not None
+        assert usage.prompt_tokens_details.cached_tokens == 160
+        missed = missed_of(usage)
+        assert usage.prompt_tokens == 160 + missed.total()
+        held = (usage.prompt_tokens - 1) // 16 * 16 if said else known.tokens  # by the worker that failed
+        assert missed["worker_lost"] == held - 160
+        row = (await stack.ledger(2))[1]
+        assert (row.worker_id, row.cached_tokens, row.predicted_tokens) == (other.worker_id, 160, 160)
+        assert {reason: getattr(row, MISS + reason) for reason in missed} == dict(missed)
+        told = await (await stack.get(f"/admin/api/requests/{row.request_id}", stack.keys.admin)).json()
+        assert (told["worker"], told["placed"]["worker"]) == (other.worker_id, other.worker_id)
+
+
+async def streamed(stack: Stack, body: dict[str, Any]) -> CompletionUsage:
+    """What the last frame of a stream says."""
+    chunks = await stack.client().chat.completions.create(**body, stream=True, stream_options={"include_usage": True})
+    (usage,) = [chunk.usage async for chunk in chunks if chunk.usage is not None]
+    assert isinstance(usage, CompletionUsage)
+    return usage
 
 
 async def test_a_rotated_salt_is_told_once_and_then_forgotten() -> None:

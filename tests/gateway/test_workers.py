@@ -56,7 +56,7 @@ async def test_control_calls_return_typed_values() -> None:
         assert (await client.model()).name == "tiny"
         load = await client.load()
         assert (load.epoch, load.state) == (worker.epoch, "ready")
-        assert (await client.snapshot()).blocks == []
+        assert list((await client.snapshot()).blocks) == []
 
 
 async def test_a_wrong_token_is_a_failure_of_the_worker_and_not_of_the_request() -> None:

@@ -255,7 +255,7 @@ async def test_a_snapshot_is_what_the_events_up_to_its_mark_tell(client: Client)
     snapshot = decode_snapshot((await client.get("/kv/snapshot")).body)
     load = await client.load()
     assert (snapshot.epoch, snapshot.block_size) == (load.epoch, 16)
-    assert len(snapshot.blocks) == load.total_blocks - load.free_blocks
+    assert len(list(snapshot.blocks)) == load.total_blocks - load.free_blocks
     events = await events_until(load.replay, snapshot.seq, load.epoch)
     assert replayed(events) == listed(snapshot.blocks)
 

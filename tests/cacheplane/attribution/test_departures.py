@@ -67,6 +67,16 @@ def test_a_worker_that_goes_takes_its_blocks_with_it() -> None:
     assert (index.blocks("w0"), index.blocks("w1")) == (0, 1)
 
 
+def test_what_is_cleared_piece_by_piece_is_remembered_as_it_goes() -> None:
+    index = PrefixIndex()
+    departures = Departures(index)
+    departures.apply("w0", stored(A, B, C))
+    assert departures.clear("w0", 2) == index.blocks("w0") == 1
+    assert sorted(of(departures, A, B, C)) == [Cause.UNKNOWN, Cause.EVICTED, Cause.EVICTED]
+    assert departures.clear("w0", 2) == 0
+    assert of(departures, A, B, C) == [Cause.EVICTED] * 3
+
+
 def test_what_a_new_snapshot_lists_no_more_was_evicted_unheard() -> None:
     index = PrefixIndex()
     departures = Departures(index)

@@ -1,40 +1,33 @@
-"""The block event wire: ZMQ frames of vLLM and SGLang, msgpack batches, snapshots, replay.
+"""Batches of block events, as any engine encodes them, in one normal form.
 
-A message is [topic, sequence, payload]: the sequence 8 bytes big-endian and signed, the payload a msgpack
-batch `[ts, [event...], dp_rank, epoch]`. Engines write events as positional arrays or as maps tagged by
-`type`, hashes as signed or unsigned integers or as bytes, and name media in many ways; everything is
-accepted here and leaves in one normal form. `epoch` is ours: a random 63-bit integer per worker start.
+A batch is `[ts, [event...], dp_rank, epoch]` in msgpack. Engines write events as positional arrays or as maps tagged by
+`type`, hashes as signed or unsigned integers or as bytes, and name media in many ways; everything is accepted here
+and leaves in one normal form. `epoch` is ours: a random 63-bit integer per worker start.
 Source: vLLM 0.32, frames as recorded in tests/cacheplane/frames.
 
-Nothing on this wire is trusted: sizes are bounded before anything is built, and a malformed payload raises
-WireError and nothing else. Events of a kind or medium that is not known are counted in `Batch.skipped`.
+Sizes are bounded before anything is built. Events of a kind or medium that is not known are counted in
+`Batch.skipped`.
 """
 
 import enum
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Raw
 
-TOPIC: Final = b"kv"
-NO_SEQ: Final = -1  # "none yet" in a snapshot's watermark; the end marker in a replay
-
 MAX_PAYLOAD_BYTES: Final = 16 << 20
 MAX_EVENTS: Final = 65_536  # per batch
 MAX_HASHES: Final = 65_536  # per event
 MAX_HASH_BYTES: Final = 64
-MAX_SNAPSHOT_BYTES: Final = 256 << 20
-MAX_SNAPSHOT_BLOCKS: Final = 4 << 20
 
-_SEQ: Final = struct.Struct(">q")
 _INT_HASH: Final = struct.Struct(">Q")
 _U64: Final = (1 << 64) - 1
 
 
-_HashBytes = Annotated[bytes, Meta(min_length=1, max_length=MAX_HASH_BYTES)]
-_BlockSize = Annotated[int, Meta(ge=0, le=1 << 20)]
+HashBytes = Annotated[bytes, Meta(min_length=1, max_length=MAX_HASH_BYTES)]
+BlockSize = Annotated[int, Meta(ge=0, le=1 << 20)]
 
 
 class WireError(ValueError):
@@ -123,26 +116,6 @@ class Batch(msgspec.Struct, frozen=True):
     skipped: int = 0
 
 
-class SnapshotBlock(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One block on one tier; a block on two tiers is listed twice."""
-
-    hash: _HashBytes
-    parent: _HashBytes | None
-    tier: Annotated[int, Meta(ge=0, le=3)]  # a Tier
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """All blocks of a worker, parents before children.
-
-    seq   watermark: the last sequence number that is already included, -1 if none
-    """
-
-    epoch: int
-    seq: Annotated[int, Meta(ge=NO_SEQ)]
-    block_size: _BlockSize
-    blocks: Annotated[list[SnapshotBlock], Meta(max_length=MAX_SNAPSHOT_BLOCKS)]
-
-
 # What engines send, before it is brought to the normal form. Token ids and extra keys are prompts and salts: they
 # stay as they are unless somebody asks for them.
 
@@ -150,7 +123,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 # state is no block at all: to count them would fake a prefix, or break one (vLLM's KVCacheSpecKind).
 _WHOLE_PREFIX: Final = frozenset((None, "full_attention", "mla_attention", "sink_full_attention"))
 
-_Hash = int | _HashBytes
+_Hash = int | HashBytes
 _Hashes = Annotated[list[_Hash], Meta(max_length=MAX_HASHES)]
 _Word = Annotated[str, Meta(max_length=64)]
 _RawEvents = Annotated[list[Raw], Meta(max_length=MAX_EVENTS)]
@@ -172,7 +145,7 @@ class _BatchMap(msgspec.Struct):
 
 class _StoredMap(msgspec.Struct, tag="BlockStored"):
     block_hashes: _Hashes
-    block_size: _BlockSize
+    block_size: BlockSize
     parent_block_hash: _Hash | None = None
     token_ids: Raw = Raw()
     medium: _Word | None = None
@@ -197,7 +170,7 @@ class _StoredArray(msgspec.Struct, array_like=True, tag="BlockStored"):
     block_hashes: _Hashes
     parent_block_hash: _Hash | None
     token_ids: Raw
-    block_size: _BlockSize
+    block_size: BlockSize
     lora_id: Raw = Raw()
     medium: _Word | None = None
     lora_name: _Word | None = None
@@ -233,7 +206,6 @@ _EVENTS: Final = (
     msgspec.msgpack.Decoder(_StoredMap | _RemovedMap | _ClearedMap),
 )
 _KINDS_SEEN: Final = (msgspec.msgpack.Decoder(_KindArray), msgspec.msgpack.Decoder(_KindMap))
-_SNAPSHOT: Final = msgspec.msgpack.Decoder(Snapshot)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
@@ -320,64 +292,3 @@ def _encoded(event: Event) -> dict[str, Any]:
 
 def _group(event: BlockStored | BlockRemoved) -> dict[str, Any]:
     return {} if event.group is None else {"group_idx": event.group}
-
-
-def encode_snapshot(snapshot: Snapshot) -> bytes:
-    return _ENCODER.encode(snapshot)
-
-
-def decode_snapshot(payload: bytes) -> Snapshot:
-    """The inverse of `encode_snapshot`; WireError when malformed, over a bound, or of an unknown tier."""
-    if len(payload) > MAX_SNAPSHOT_BYTES:
-        raise WireError(f"a snapshot is larger than {MAX_SNAPSHOT_BYTES} bytes")
-    try:
-        return _SNAPSHOT.decode(payload)
-    except (msgspec.DecodeError, RecursionError):
-        raise WireError("malformed snapshot") from None
-
-
-class Message(msgspec.Struct, frozen=True):
-    """One ZMQ message, its payload not yet decoded."""
-
-    topic: bytes
-    seq: int
-    payload: bytes
-
-
-def encode_message(seq: int, payload: bytes, topic: bytes = TOPIC) -> list[bytes]:
-    """The three frames that the publisher sends."""
-    return [topic, _SEQ.pack(seq), payload]
-
-
-def decode_message(frames: Sequence[bytes]) -> Message:
-    """The inverse of `encode_message`; WireError unless there are three frames and a sequence of 8 bytes."""
-    if len(frames) != 3 or len(frames[1]) != _SEQ.size:
-        raise WireError("a message is a topic, a sequence of 8 bytes and a payload")
-    return Message(frames[0], _SEQ.unpack(frames[1])[0], frames[2])
-
-
-def encode_replay_request(seq: int) -> list[bytes]:
-    """What a DEALER sends to be given again every message from `seq` on that is still buffered."""
-    return [b"", _SEQ.pack(seq)]
-
-
-def decode_replay_request(frames: Sequence[bytes]) -> tuple[bytes, int]:
-    """(identity of the asker, first sequence wanted) from what the worker's ROUTER receives."""
-    if len(frames) != 3 or frames[1] != b"" or len(frames[2]) != _SEQ.size:
-        raise WireError("a replay request is an identity, an empty frame and a sequence of 8 bytes")
-    return frames[0], _SEQ.unpack(frames[2])[0]
-
-
-def encode_replay(message: Message | None) -> list[bytes]:
-    """One answer to a replay request, to go behind the asker's identity; None ends the replay."""
-    if message is None:
-        return [b"", *encode_message(NO_SEQ, b"", b"")]
-    return [b"", *encode_message(message.seq, message.payload, message.topic)]
-
-
-def decode_replay(frames: Sequence[bytes]) -> Message | None:
-    """What the DEALER receives; None is the end marker (sequence -1)."""
-    if not frames or frames[0] != b"":
-        raise WireError("a replay answer starts with an empty frame")
-    message = decode_message(frames[1:])
-    return None if message.seq == NO_SEQ else message
