@@ -22,7 +22,7 @@ from gateway.explain import report
 from gateway.settings import Settings, SettingsError, documentation, load, shown
 from gateway.up import UpError, up
 from gateway.wording import lines
-from migrations import upgrade
+from migrations import UpgradeError, upgrade
 from tenants import (
     PARTS,
     ApiKey,
@@ -45,7 +45,15 @@ from tenants.tenant import create_tenant, disable_tenant, enable_tenant, find_te
 T = TypeVar("T")
 
 DAY_MS = 86_400_000
-EXPECTED = (SettingsError, UpError, TenantError, KeyNotFoundError, PolicyError, StoreUnavailableError)
+EXPECTED = (
+    SettingsError,
+    UpError,
+    UpgradeError,
+    TenantError,
+    KeyNotFoundError,
+    PolicyError,
+    StoreUnavailableError,
+)
 
 
 def main() -> None:
@@ -85,6 +93,10 @@ def serve_command() -> int:
     from gateway.app import serve  # only this command needs a server, and takes its time to import
 
     settings = load()
+    if not settings.worker_urls:
+        raise click.UsageError(
+            "It needs workers: name them in SALTWAY_WORKER_URLS, or run `saltway up`, which starts some."
+        )
     _in_database(settings, _nothing)
     return serve(settings)
 
@@ -289,8 +301,11 @@ def config_docs(write: str | None) -> None:
     """Print the description of every option, as Markdown."""
     if write is None:
         click.echo(documentation(), nl=False)
-    else:
+        return
+    try:
         Path(write).write_text(documentation(), "utf-8")
+    except OSError as error:
+        raise click.ClickException(f"Cannot write {write} ({error.strerror}); choose another file.") from None
 
 
 async def _switched(database: Database, switch: Callable[[AsyncSession], Awaitable[Tenant]]) -> None:

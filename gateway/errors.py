@@ -125,5 +125,13 @@ class _Envelope(msgspec.Struct):
 
 
 def envelope(error: ApiError) -> bytes:
-    """OpenAI's error object, as JSON; also the data of an error frame inside a stream."""
+    """OpenAI's error object, as JSON."""
     return msgspec.json.encode(_Envelope(_Body(error.message, error.type, error.param, error.code)))
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def last_events(error: ApiError) -> bytes:
+    """The end of a stream of events that has failed: one frame with the error, which SDKs raise, and [DONE]."""
+    return b"data: " + envelope(error) + b"\n\n" + DONE

@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
 
 from structlog.typing import FilteringBoundLogger
 
@@ -23,6 +24,7 @@ HEARTBEAT_SECONDS = 1.0
 REFUSED = "refused"
 WORKER_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")  # it goes into headers, metrics and logs
 EVENTS_AT = "tcp://"  # ZeroMQ would open a file by ipc:// too
+EVERYWHERE = ("*", "0.0.0.0", "[::]")  # noqa: S104 (never listened at here)
 CUT_SECONDS = 30.0  # a worker that has been silent for so long is not coming back to the streams it holds
 JOINING_SECONDS = 0.25  # an address that has not answered yet is tried more often, so that a start is quick
 
@@ -97,20 +99,21 @@ class WorkerLink:
         return self._heartbeat_seconds if settled else min(JOINING_SECONDS, self._heartbeat_seconds)
 
     async def _beat(self) -> None:
-        """One heartbeat: meet the worker if it is new, report its load, or note that it does not answer."""
+        """One heartbeat: hear the worker, or note that it does not answer."""
         try:
-            load = await self.client.load()
-            if self.info is None or load.epoch != self.info.epoch:
-                await self._meet(load)
+            await self._hear()
         except WorkerFailedError as failure:
             self._missed(failure)
-            return
         except ValueError as refusal:
             self._refuse(refusal)
-            return
         except Exception as error:  # whatever it was, the next beat is a new chance
             self._log.error("heartbeat failed", url=self.client.url, error=type(error).__name__, where=where(error))
-            return
+
+    async def _hear(self) -> None:
+        """Meet the worker if it is new, and report its load."""
+        load = await self.client.load()
+        if self.info is None or load.epoch != self.info.epoch:
+            await self._meet(load)
         self.load, self.error = load, None
         if self.worker_id is not None:
             self._fleet.observe(self.worker_id, _report(load), time.monotonic())
@@ -150,8 +153,9 @@ class WorkerLink:
         if (other := self._fleet.get(info.worker_id)) is not None:
             raise ValueError(f"its id {info.worker_id} is taken by {other.url}")
         self._fleet.join(Worker(id=info.worker_id, url=self.client.url, model=info.name, fingerprint=info.fingerprint))
+        pub, replay = (reached_at(address, self.client.url) for address in (load.pub, load.replay))
         self.subscriber = Subscriber(
-            info.worker_id, load.pub, load.replay, self._departures, self.client.snapshot, permits=self._permits
+            info.worker_id, pub, replay, self._departures, self.client.snapshot, permits=self._permits
         )
         self._stream = asyncio.create_task(self.subscriber.run(), name=f"events-{info.worker_id}")
         self.info = info
@@ -163,6 +167,8 @@ class WorkerLink:
         self.error = REFUSED
 
     def _missed(self, failure: WorkerFailedError) -> None:
+        if self.error != failure.code:
+            self._log.warning("worker does not answer", url=self.client.url, reason=failure.code)
         self.error = failure.code
         if self.worker_id is None:
             return
@@ -186,6 +192,19 @@ class WorkerLink:
         self._departures.drop(worker_id)
         self._placement.forget(worker_id)
         self._verdict = Verdict.TRUSTED
+
+
+def reached_at(address: str, url: str) -> str:
+    """Where a worker's socket is reached: one that listens everywhere is found where the worker itself is.
+
+    address   tcp://HOST:PORT, as the worker says it
+    url       of the worker
+    """
+    host, _, port = address.removeprefix(EVENTS_AT).rpartition(":")
+    if host not in EVERYWHERE:
+        return address
+    found = urlsplit(url).hostname or host
+    return f"{EVENTS_AT}[{found}]:{port}" if ":" in found else f"{EVENTS_AT}{found}:{port}"
 
 
 def _report(load: Load) -> LoadReport:

@@ -72,57 +72,63 @@ class Metrics:
     ) -> None:
         self.registry = CollectorRegistry()
         self._labels = Labels()
-        self._requests = self._counter(
-            "requests", "Settled requests; 499 is a client that left before its reply was whole.", "tenant model status"
-        )
-        self._tokens = self._counter(
-            "tokens", "Tokens of settled requests: prompt, cached (delivered), predicted, completion.", "tenant kind"
-        )
-        self._reuse = self._counter(
-            "reuse_tokens",
-            "Prompt tokens: all, available somewhere, routed (on the chosen worker), delivered by it.",
-            "tenant template stage",
-        )
-        self._missed = self._counter(
-            "missed_tokens", "Prompt tokens that were not reused, each with one reason.", "tenant template reason"
-        )
-        self._placements = self._counter(
-            "placements", "Placed requests, by what placement knew of the caches and why it chose.", "mode reason"
-        )
-        self._retries = self._counter("retries", "Dispatches beyond a request's first.")
-        self._resumed = self._counter("resumed", "Answers that another worker went on with after one had failed.")
-        self._checked = self._counter(
-            "checked_outputs", "Replies under a schema, judged once more: valid, violated.", "verdict"
-        )
-        self._leases = self._counter(
-            "leases",
-            "Leases on conversations that were answered, by who asked (request, openai, policy, tool_wait).",
-            "source outcome",
-        )
-        self._ends = self._counter(
-            "session_ends", "Leases of sessions that clients have ended, by whether a worker was told.", "outcome"
-        )
-        self._ttft = self._histogram("ttft", "From arrival to first token.", TTFT_SECONDS)
-        self._overhead = self._histogram("overhead", "The gateway's own time before the headers.", OVERHEAD_SECONDS)
+        self._requests = _RequestCounters(self.registry)
+        self._reuse = _ReuseCounters(self.registry)
+        self._kept = _LeaseCounters(self.registry)
+        blind_share = "Placement decisions not made from a whole event stream, of all so far."
         self._gauge("in_flight_requests", "Requests in flight.", in_flight)
-        self._gauge(
-            "blind_decision_share", "Placement decisions not made from a whole event stream, of all so far.", blind
-        )
+        self._gauge("blind_decision_share", blind_share, blind)
         self._gauge("tasks", "asyncio tasks of the process.", _tasks)
         self.registry.register(_FleetCollector(workers))
         self.registry.register(_IsolationCollector(isolated))
 
-    def _counter(self, name: str, meaning: str, labels: str = "") -> Counter:
-        return Counter(f"saltway_{name}_total", meaning, labels.split(), registry=self.registry)
-
     def _gauge(self, name: str, meaning: str, value: Callable[[], float]) -> None:
         Gauge(f"saltway_{name}", meaning, registry=self.registry).set_function(value)
 
-    def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"saltway_{name}_seconds", meaning, buckets=buckets, registry=self.registry)
-
     def settled(self, exchange: Exchange) -> None:
-        tenant = self._labels.tenant(exchange.tenant_id)
+        self._requests.settled(exchange, self._labels.tenant(exchange.tenant_id))
+        if exchange.misses is not None:
+            labels = self._labels.template(exchange.tenant_id, exchange.template)
+            self._reuse.attributed(exchange, exchange.misses, labels)
+
+    def checked(self, *, valid: bool) -> None:
+        """The outputs of a reply were judged by the schemas that they were made under."""
+        self._requests.checked.labels("valid" if valid else "violated").inc()
+
+    def leased(self, source: str, outcome: Literal["taken", "failed"]) -> None:
+        """A conversation was put under a lease, or should have been."""
+        self._kept.leases.labels(source, outcome).inc()
+
+    def ended(self, told: int, failed: int) -> None:
+        """A client has ended a session with so many leases."""
+        self._kept.ends.labels("told").inc(told)
+        self._kept.ends.labels("failed").inc(failed)
+
+    def text(self) -> bytes:
+        """The exposition in Prometheus' text format, version 0.0.4."""
+        return generate_latest(self.registry)
+
+
+class _RequestCounters:
+    """How requests ended, what they used, and how long they took."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        ended = "Settled requests; 499 is a client that left before its reply was whole."
+        used = "Tokens of settled requests: prompt, cached (delivered), predicted, completion."
+        placed = "Placed requests, by what placement knew of the caches and why it chose."
+        resumed = "Answers that another worker went on with after one had failed."
+        judged = "Replies under a schema, judged once more: valid, violated."
+        self._requests = _counter(registry, "requests", ended, "tenant model status")
+        self._tokens = _counter(registry, "tokens", used, "tenant kind")
+        self._placements = _counter(registry, "placements", placed, "mode reason")
+        self._retries = _counter(registry, "retries", "Dispatches beyond a request's first.")
+        self._resumed = _counter(registry, "resumed", resumed)
+        self.checked = _counter(registry, "checked_outputs", judged, "verdict")
+        self._ttft = _histogram(registry, "ttft", "From arrival to first token.", TTFT_SECONDS)
+        own = "The gateway's own time before the headers."
+        self._overhead = _histogram(registry, "overhead", own, OVERHEAD_SECONDS)
+
+    def settled(self, exchange: Exchange, tenant: str) -> None:
         self._requests.labels(tenant, exchange.model or "unknown", str(exchange.status)).inc()
         self._tokens.labels(tenant, "prompt").inc(exchange.prompt_tokens)
         self._tokens.labels(tenant, "cached").inc(exchange.cached_tokens)
@@ -136,24 +142,19 @@ class Metrics:
             self._ttft.observe(exchange.ttft_ms / 1000.0)
         if exchange.overhead_ms is not None:
             self._overhead.observe(exchange.overhead_ms / 1000.0)
-        if exchange.misses is not None:
-            self._attributed(exchange, exchange.misses)
 
-    def checked(self, *, valid: bool) -> None:
-        """The outputs of a reply were judged by the schemas that they were made under."""
-        self._checked.labels("valid" if valid else "violated").inc()
 
-    def leased(self, source: str, outcome: Literal["taken", "failed"]) -> None:
-        """A conversation was put under a lease, or should have been."""
-        self._leases.labels(source, outcome).inc()
+class _ReuseCounters:
+    """Of the prompts that a worker has begun: what was reused of them, and why the rest was not."""
 
-    def ended(self, told: int, failed: int) -> None:
-        """A client has ended a session with so many leases."""
-        self._ends.labels("told").inc(told)
-        self._ends.labels("failed").inc(failed)
+    def __init__(self, registry: CollectorRegistry) -> None:
+        stages = "Prompt tokens: all, available somewhere, routed (on the chosen worker), delivered by it."
+        missed = "Prompt tokens that were not reused, each with one reason."
+        self._reuse = _counter(registry, "reuse_tokens", stages, "tenant template stage")
+        self._missed = _counter(registry, "missed_tokens", missed, "tenant template reason")
 
-    def _attributed(self, exchange: Exchange, misses: Misses) -> None:
-        labels = self._labels.template(exchange.tenant_id, exchange.template)
+    def attributed(self, exchange: Exchange, misses: Misses, labels: tuple[str, str]) -> None:
+        """labels: of the tenant and the template"""
         self._reuse.labels(*labels, "prompt").inc(exchange.prompt_tokens)
         self._reuse.labels(*labels, "available").inc(exchange.available_tokens)
         self._reuse.labels(*labels, "routed").inc(exchange.predicted_tokens)
@@ -161,9 +162,23 @@ class Metrics:
         for reason, tokens in misses.tokens.items():
             self._missed.labels(*labels, reason.value).inc(tokens)
 
-    def text(self) -> bytes:
-        """The exposition in Prometheus' text format, version 0.0.4."""
-        return generate_latest(self.registry)
+
+class _LeaseCounters:
+    """What was asked of workers to be kept, and to be kept no longer."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        asked = "Leases on conversations that were answered, by who asked (request, openai, policy, tool_wait)."
+        ended = "Leases of sessions that clients have ended, by whether a worker was told."
+        self.leases = _counter(registry, "leases", asked, "source outcome")
+        self.ends = _counter(registry, "session_ends", ended, "outcome")
+
+
+def _counter(registry: CollectorRegistry, name: str, meaning: str, labels: str = "") -> Counter:
+    return Counter(f"saltway_{name}_total", meaning, labels.split(), registry=registry)
+
+
+def _histogram(registry: CollectorRegistry, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
+    return Histogram(f"saltway_{name}_seconds", meaning, buckets=buckets, registry=registry)
 
 
 class _FleetCollector(Collector):

@@ -86,7 +86,7 @@ def _kind(info: inspect.Type) -> str:
         case inspect.LiteralType():
             return "one of " + ", ".join(str(value) for value in info.values)
         case inspect.VarTupleType():
-            return "a list of text"
+            return "a list of addresses with http:// or https://"
         case inspect.CustomType(cls=cls) if cls is Path:
             return "a path"
     raise TypeError(f"an option of type {info} has no words for people yet")

@@ -8,6 +8,7 @@ from starlette.types import Send
 Headers = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
+EVENTS = b"text/event-stream"
 SEND_SECONDS = 20.0
 
 
@@ -43,7 +44,7 @@ class Reply:
 
     async def open_events(self, headers: Headers) -> None:
         """Begin a stream of server-sent events."""
-        fixed = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        fixed = [(b"content-type", EVENTS + b"; charset=utf-8"), (b"cache-control", b"no-cache")]
         # Proxies of the nginx family hold back a stream unless told otherwise.
         await self._start(200, [*headers, *fixed, (b"x-accel-buffering", b"no")])
 

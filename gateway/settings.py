@@ -88,7 +88,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = "auto"
     context_length: Annotated[
-        int, Meta(ge=0, description="Longest prompt plus answer, in tokens; 0 is the model's own length.")
+        int,
+        Meta(
+            ge=0,
+            description="Longest prompt plus answer, in tokens; 0 is the model's own length, or 8192 if that is less.",
+        ),
     ] = 0
     threads: Annotated[int, Meta(ge=0, description="Threads of each worker; 0 shares the cores evenly.")] = 0
     device_cache_blocks: Annotated[
@@ -111,7 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str, Meta(description="File of the master secret behind all cache salts; empty is `secret` in the home folder.")
     ] = ""
     worker_urls: Annotated[
-        tuple[str, ...],
+        tuple[Annotated[str, Meta(pattern="^https?://.")], ...],
         Meta(description="Workers that run elsewhere (in a variable: separated by commas); then `up` starts none."),
     ] = ()
     worker_token: Annotated[
@@ -162,16 +166,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def read_secret(self) -> bytes:
         """The master secret. SettingsError when there is none: it is made by `saltway up`, never in passing."""
-        secret = _read(self.secret_path, "the master secret")
+        secret = _read(self.secret_path, "the master secret", "write 32 random bytes or more there")
         if len(secret) < 32:
             raise SettingsError(f"The master secret in {self.secret_path} is shorter than 32 bytes; restore it.")
         return secret
 
     def read_worker_token(self) -> str:
         """What workers ask for: the option, else the file in the home folder. SettingsError when there is neither."""
-        return (
-            self.worker_token or _read(self.worker_token_path, "the workers' token").decode("ascii", "replace").strip()
-        )
+        if self.worker_token:
+            return self.worker_token
+        token = _read(self.worker_token_path, "the workers' token", "set SALTWAY_WORKER_TOKEN")
+        return token.decode("ascii", "replace").strip()
 
     def environment(self) -> dict[str, str]:
         """The SALTWAY_* variables that give another process these very settings, whatever its folder or file says."""
@@ -269,11 +274,12 @@ def _decode(kind: type, value: Any) -> Any:
     raise ValueError("Expected a path")
 
 
-def _read(path: Path, what: str) -> bytes:
+def _read(path: Path, what: str, remedy: str) -> bytes:
     try:
         return path.read_bytes().strip()
     except OSError as error:
-        raise SettingsError(f"Cannot read {what} from {path}: {error.strerror}; `saltway up` makes it.") from None
+        told = f"Cannot read {what} from {path}: {error.strerror}; `saltway up` makes it, or {remedy}."
+        raise SettingsError(told) from None
 
 
 def documentation() -> str:

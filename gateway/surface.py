@@ -1,5 +1,6 @@
 """The outermost layer: a request id on every reply, and every failure as one OpenAI error envelope."""
 
+import asyncio
 import secrets
 from collections.abc import Callable
 
@@ -10,9 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from gateway.disconnect import ClientGoneError
-from gateway.errors import ApiError, UnavailableError, envelope
+from gateway.errors import ApiError, UnavailableError, envelope, last_events
 from gateway.logs import get_logger, where
-from gateway.reply import Reply, SlowReaderError
+from gateway.reply import EVENTS, Reply, SlowReaderError
 from tenants import StoreUnavailableError
 
 
@@ -39,6 +40,9 @@ class Surface:
             return None  # nobody is left to answer
         except (SlowReaderError, _HalfWayError):
             await _drop(scope, receive)
+        except asyncio.CancelledError:  # by the server alone: it stops, and has waited for as long as it does
+            message = "The gateway is stopping; send the request again."
+            await reply.fail(UnavailableError(message, code="shutting_down", headers={"retry-after": "1"}))
 
     async def _answered(self, scope: Scope, receive: Receive, reply: "_Identified") -> None:
         """Run the application, and answer for it when it raises."""
@@ -50,8 +54,7 @@ class Surface:
             failure = self._as_api_error(error, reply.request_id)
             if reply.started:
                 raise _HalfWayError from error
-            headers = [(name.lower().encode(), value.encode()) for name, value in failure.headers.items()]
-            await Reply(reply).whole(failure.status, envelope(failure), headers)
+            await reply.fail(failure)
 
     def _as_api_error(self, error: Exception, request_id: str) -> ApiError:
         if isinstance(error, ApiError):
@@ -69,18 +72,31 @@ class _HalfWayError(Exception):
 
 
 class _Identified:
-    """The server's `send`, with the request id on the reply's headers."""
+    """The server's `send`, with the request id on the reply's headers.
+
+    events   the reply is a stream of them; what is sent of it ends between two
+    """
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self.request_id = request_id
         self.started = False
+        self.events = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
+            self.events = any(value.startswith(EVENTS) for _, value in message["headers"])
             message = {**message, "headers": [*message["headers"], (b"x-request-id", self.request_id.encode())]}
         await self._send(message)
+
+    async def fail(self, failure: ApiError) -> None:
+        """An error in place of the reply, or at the end of a stream; any other that has begun stays cut."""
+        if not self.started:
+            headers = [(name.lower().encode(), value.encode()) for name, value in failure.headers.items()]
+            await Reply(self).whole(failure.status, envelope(failure), headers)
+        elif self.events:
+            await Reply(self).close_events(last_events(failure))
 
 
 async def _drop(scope: Scope, receive: Receive) -> None:
@@ -91,7 +107,10 @@ async def _drop(scope: Scope, receive: Receive) -> None:
         continue
 
 
-_MESSAGES = {404: "Unknown path.", 405: "This path does not take that method."}
+_MESSAGES = {
+    404: "There is nothing at this path; what is served is below /v1, such as /v1/chat/completions.",
+    405: "This path does not take that method; the header Allow names those that it takes.",
+}
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 

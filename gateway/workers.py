@@ -123,6 +123,7 @@ class WorkerClient:
         self._session = session
         self._headers = {"authorization": f"Bearer {token}"}
         self._streams: set[FrameStream] = set()
+        self._openings: set[asyncio.Timeout] = set()
 
     async def model(self) -> ModelInfo:
         return _decoded(await self._get("/model", MODEL_SECONDS, MODEL_BYTES), ModelInfo)
@@ -146,7 +147,7 @@ class WorkerClient:
 
     @asynccontextmanager
     async def _generation(self, body: bytes) -> AsyncIterator[FrameStream]:
-        response = await self._post("/generate", body)
+        response = await self._opened(body)
         stream = FrameStream(response)
         self._streams.add(stream)
         try:
@@ -157,6 +158,18 @@ class WorkerClient:
             self._streams.discard(stream)
             # A stream read to its end has already given its connection back; any other is cut here.
             response.close()
+
+    async def _opened(self, body: bytes) -> aiohttp.ClientResponse:
+        """The response, which comes with the first frame, however long the request is queued; `cut` ends the wait."""
+        try:
+            async with asyncio.timeout(None) as opening:
+                self._openings.add(opening)
+                try:
+                    return await self._post("/generate", body)
+                finally:
+                    self._openings.discard(opening)
+        except TimeoutError:
+            raise WorkerFailedError("stream_cut") from None
 
     async def retain(self, request: RetainRequest) -> None:
         """Raises WorkerFailedError or WorkerRefusedError."""
@@ -180,7 +193,9 @@ class WorkerClient:
             raise WorkerFailedError("unreachable") from error
 
     def cut(self) -> None:
-        """Close every open stream: the worker has stopped answering, and waiting on it helps nobody."""
+        """End every generation, begun or not: the worker has stopped answering, and waiting on it helps nobody."""
+        while self._openings:
+            self._openings.pop().reschedule(0.0)
         for stream in list(self._streams):
             stream.close()
 

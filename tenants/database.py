@@ -1,7 +1,7 @@
 """One door to the durable store: SQLite in a file, or PostgreSQL."""
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +18,10 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from tenants.schema import Base
 
 BUSY_TIMEOUT_MS = 5_000
+CONNECT_SECONDS = 5.0
+COMMAND_SECONDS = 30.0  # of PostgreSQL, which is silent for as long as TCP has hope when a network is cut
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+PARAMETERS = {name: name for name in ("host", "port", "passfile", "target_session_attrs", "ssl")} | {"sslmode": "ssl"}
 
 # What a store that is away looks like through both drivers; anything else is our own mistake and is raised as it is.
 AWAY = (OperationalError, InterfaceError, PoolTimeoutError, OSError, TimeoutError)
@@ -52,13 +55,15 @@ def unavailable_when_away() -> Iterator[None]:
 class Database:
     """Connections to one store; safe to share between all tasks of one event loop.
 
-    url      `sqlite:///path/to/file.db` or `postgresql://user@host/name`; the async driver is filled in
-    raises   ValueError when the address names another kind of database
+    url               `sqlite:///path/to/file.db` or `postgresql://user@host/name`; the async driver is filled in
+    command_seconds   that a command may take before the store counts as away; None for any time, as a migration needs
+    raises            ValueError when the address names another kind of database
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, command_seconds: float | None = COMMAND_SECONDS) -> None:
         self.url: URL = async_url(url)
-        self.engine: AsyncEngine = create_async_engine(self.url, pool_pre_ping=not self._is_sqlite)
+        bounds = {} if self._is_sqlite else {"timeout": CONNECT_SECONDS, "command_timeout": command_seconds}
+        self.engine: AsyncEngine = create_async_engine(self.url, pool_pre_ping=not self._is_sqlite, connect_args=bounds)
         if self._is_sqlite:
             event.listen(self.engine.sync_engine, "connect", _set_pragmas)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
@@ -113,7 +118,19 @@ def async_url(url: str) -> URL:
     backend = parsed.drivername.partition("+")[0]
     if backend not in DRIVERS:
         raise ValueError(f"{backend!r} databases are not supported; use sqlite:///FILE or postgresql://USER@HOST/NAME")
-    return parsed.set(drivername=DRIVERS[backend])
+    parsed = parsed.set(drivername=DRIVERS[backend])
+    return parsed if backend == "sqlite" else parsed.set(query=_for_asyncpg(parsed.query))
+
+
+def _for_asyncpg(query: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
+    """The parameters of a PostgreSQL address by the names that asyncpg has for them; it fails over any other.
+
+    source   libpq's connection URIs, and the signature of asyncpg.connect
+    """
+    for name in query:
+        if name not in PARAMETERS:
+            raise ValueError(f"the parameter {name} is not supported in an address; {', '.join(PARAMETERS)} are")
+    return {PARAMETERS[name]: value for name, value in query.items()}
 
 
 def _set_pragmas(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:

@@ -1,6 +1,5 @@
 """API keys: minted once, stored as digests, checked on every request."""
 
-import asyncio
 import hashlib
 import hmac
 import re
@@ -8,12 +7,14 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from tenants.database import Database, StoreUnavailableError, is_away
+from tenants.lookups import Lookups
 from tenants.schema import ApiKey, Tenant
 
 Role = Literal["tenant", "admin"]
@@ -115,7 +116,7 @@ class KeyStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: dict[str, _Known] = {}
-        self._lookups: dict[str, asyncio.Task[_Known]] = {}
+        self._lookups = Lookups[str, _Known]()
 
     async def authenticate(self, plaintext: str, now: int) -> Principal:
         """Whose key this is.
@@ -137,7 +138,8 @@ class KeyStore:
         if match is None:
             raise KeyRejectedError("unknown")
         try:
-            fresh = await self._lookup_once(match[1], key_digest, now)
+            query = partial(self._lookup, match[1], key_digest, now)
+            fresh = await self._lookups(key_digest, query, known=known is not None)
         except Exception as error:
             if not is_away(error):
                 self._known.pop(key_digest, None)
@@ -149,20 +151,6 @@ class KeyStore:
             self._known.clear()
         self._known[key_digest] = fresh
         return fresh
-
-    async def _lookup_once(self, key_id: str, key_digest: str, now: int) -> _Known:
-        """A burst of requests with one key makes one query; one caller who leaves does not fail the others."""
-        task = self._lookups.get(key_digest)
-        if task is None:
-            task = asyncio.create_task(self._lookup(key_id, key_digest, now))
-            self._lookups[key_digest] = task
-            task.add_done_callback(lambda done: self._looked_up(key_digest, done))
-        return await asyncio.shield(task)
-
-    def _looked_up(self, key_digest: str, task: asyncio.Task[_Known]) -> None:
-        self._lookups.pop(key_digest, None)
-        if not task.cancelled():
-            task.exception()  # seen here, so that a lookup whose callers all left is not reported as an error
 
     async def _lookup(self, key_id: str, key_digest: str, now: int) -> _Known:
         query = select(ApiKey, Tenant.disabled_at).outerjoin(Tenant).where(ApiKey.id == key_id)

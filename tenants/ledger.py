@@ -28,7 +28,8 @@ class Ledger:
 
     append   any time, also before `start`; never blocks, never raises
     start    once, in the event loop; first takes in what an earlier process had to leave in `spill`
-    drain    at shutdown; returns when every row is in the database, or, past its time limit, on disk in `spill`
+    drain    at shutdown; returns when every row is in the database, or, past its time limit, on disk in `spill`; where
+             that cannot be written it says in the log how many were lost
 
     A row may be written again after a crash between commit and acknowledgement; its request id makes that harmless.
     """
@@ -80,8 +81,14 @@ class Ledger:
             await asyncio.wait_for(self._settled.wait(), timeout_s)
         await self._stop()
         if self._rows and self._spill is not None:
-            await asyncio.to_thread(self._spill.write, list(self._rows)[self._spilled :])
+            await self._keep(self._spill, list(self._rows)[self._spilled :])
         return self.pending
+
+    async def _keep(self, spill: Spill, rows: list[LedgerRow]) -> None:
+        try:
+            await asyncio.to_thread(spill.write, rows)
+        except OSError as error:
+            _log.error("ledger rows are lost", extra={"rows": len(rows), "error": type(error).__name__})
 
     async def _stop(self) -> None:
         if self._writer is None:
@@ -108,7 +115,8 @@ class Ledger:
         if self._spilled:
             self._spilled = max(0, self._spilled - len(batch))
             if not self._spilled and self._spill is not None:
-                self._spill.clear()
+                with suppress(OSError):  # then its rows are read again, and known by their ids
+                    self._spill.clear()
 
     async def _insert(self, batch: Sequence[LedgerRow]) -> None:
         """Puts the rows in the database, waiting as long as it is away; a row that it refuses for good is set aside."""

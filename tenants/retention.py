@@ -4,11 +4,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias, get_args
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete
 
 from tenants.database import Database, is_away, unavailable_when_away
+from tenants.lookups import Lookups
 from tenants.schema import RetentionRow
 from tenants.tenant import find_tenant
 
@@ -64,6 +66,7 @@ class PolicyStore:
         self._database = database
         self._clock = clock
         self._known: dict[str, tuple[RetentionPolicy | None, float]] = {}
+        self._lookups = Lookups[str, RetentionPolicy | None]()
 
     async def current(self, tenant_id: str) -> RetentionPolicy | None:
         """To be asked for each request: from memory, for two seconds after it was read."""
@@ -71,23 +74,26 @@ class PolicyStore:
         policy, read_at = self._known.get(tenant_id, (None, -math.inf))
         if now - read_at < FRESH_SECONDS:
             return policy
-        query = select(RetentionRow).where(RetentionRow.tenant_id == tenant_id)
         try:
-            async with self._database.session() as session:
-                row = await session.scalar(query)
+            policy = await self._lookups(tenant_id, partial(self._stored, tenant_id), known=True)  # none will do too
         except Exception as error:
             if not is_away(error):
                 raise
             return policy
-        return self._learn(tenant_id, None if row is None else _policy(row), now)
+        return self._learn(tenant_id, policy, now)
+
+    async def _stored(self, tenant_id: str) -> RetentionPolicy | None:
+        async with self._database.session() as session:
+            row = await session.get(RetentionRow, tenant_id)
+        return None if row is None else _policy(row)
 
     async def find(self, tenant_id: str) -> RetentionPolicy | None:
         """As the database has it. TenantError when there is no such tenant, StoreUnavailableError."""
         with unavailable_when_away():
             async with self._database.session() as session:
                 await find_tenant(session, tenant_id)
-                row = await session.get(RetentionRow, tenant_id)
-        return self._learn(tenant_id, None if row is None else _policy(row), self._clock())
+            policy = await self._stored(tenant_id)
+        return self._learn(tenant_id, policy, self._clock())
 
     async def put(self, tenant_id: str, policy: RetentionPolicy, now: int) -> None:
         """In place of the one before. TenantError when there is no such tenant, StoreUnavailableError."""

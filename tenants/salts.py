@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from sqlalchemy import select
 
 from tenants.database import Database, StoreUnavailableError, is_away
+from tenants.lookups import Lookups
 from tenants.schema import SaltEpoch
 
 FRESH_SECONDS = 2.0
@@ -23,6 +25,7 @@ class SaltStore:
         self._database = database
         self._clock = clock
         self._known: dict[str, tuple[int, float]] = {}
+        self._lookups = Lookups[str, int]()
 
     async def current(self, scope: str) -> int:
         """The epoch to derive a salt with; 0 for a scope never rotated. StoreUnavailableError if unknown and away."""
@@ -31,8 +34,7 @@ class SaltStore:
         if known is not None and now - known[1] < FRESH_SECONDS:
             return known[0]
         try:
-            async with self._database.session() as session:
-                epoch = await session.scalar(select(SaltEpoch.epoch).where(SaltEpoch.scope == scope)) or 0
+            epoch = await self._lookups(scope, partial(self._stored, scope), known=known is not None)
         except Exception as error:
             if not is_away(error):
                 raise
@@ -40,6 +42,10 @@ class SaltStore:
                 raise StoreUnavailableError("The database cannot be reached.") from error
             return known[0]
         return self._learn(scope, epoch, now)
+
+    async def _stored(self, scope: str) -> int:
+        async with self._database.session() as session:
+            return await session.scalar(select(SaltEpoch.epoch).where(SaltEpoch.scope == scope)) or 0
 
     async def rotate(self, scope: str, now: int) -> int:
         """Starts the next epoch and returns it; every replica of the gateway ends up on the same one."""

@@ -16,10 +16,13 @@ class Spill:
         self.path = path
 
     def write(self, rows: Iterable[LedgerRow]) -> None:
-        """Adds rows and waits until the disk has them."""
+        """Adds rows and waits until the disk has them. Makes the folder where there is none. OSError."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(dataclasses.asdict(row)) + "\n" for row in rows)
+            # Each on a line of its own, also behind one that a crash has cut short.
+            file.writelines("\n" + json.dumps(dataclasses.asdict(row)) for row in rows)
+            file.write("\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -27,7 +30,9 @@ class Spill:
         """Every whole row; a last line cut short by a crash is left out. An absent file is empty."""
         if not self.path.exists():
             return []
-        return [row for line in self.path.read_text("utf-8").splitlines() if (row := _parse(line)) is not None]
+        return [
+            row for line in self.path.read_text("utf-8", "replace").splitlines() if (row := _parse(line)) is not None
+        ]
 
     def clear(self) -> None:
         self.path.unlink(missing_ok=True)

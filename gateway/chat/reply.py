@@ -21,13 +21,12 @@ from gateway.chat.completion import (
 )
 from gateway.chat.outputs import Outputs
 from gateway.chat.reading import ChoiceReading, Reading
-from gateway.errors import ApiError, UpstreamError, envelope, from_worker
+from gateway.errors import DONE, ApiError, UpstreamError, from_worker, last_events
 from gateway.frames import DeltaFrame, EndFrame, ErrorFrame, FinishFrame, Frame
 from gateway.reuse import Reuse
 from gateway.tools.hermes import CallArguments, CallStart, Event, Text
 
 _encode = msgspec.json.Encoder().encode
-_DONE = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +91,11 @@ class ChatStream(_Chat):
             return self.fail(error)
 
     def fail(self, error: ApiError) -> bytes:
-        """End the stream with one error frame, which SDKs raise, and [DONE]."""
+        """End the stream with an error."""
         if self.closed:
             return b""
         self.closed = True
-        return _sse(envelope(error)) + _DONE
+        return last_events(error)
 
     def _frames_of(self, frame: Frame) -> bytes:
         match frame:
@@ -140,7 +139,7 @@ class ChatStream(_Chat):
         if any(choice.finish is None for choice in self._reading.choices):
             raise UpstreamError
         self.closed = True
-        return self._usage() + _DONE
+        return self._usage() + DONE
 
     def _usage(self) -> bytes:
         return self._write_chunk([], self._reading.usage) if self._reading.request.stream_options.include_usage else b""

@@ -48,7 +48,7 @@ const tables = {
   ]),
   workers: new LiveTable("workers", (row) => row.url, [
     { text: (row) => row.id || row.url },
-    tag((row) => row.state, (row) => ({ ready: "good", joining: "warn", draining: "warn" })[row.state] ?? "bad"),
+    tag(standing, (row) => ({ ready: "good", joining: "warn", draining: "warn" })[row.state] ?? "bad"),
     { text: (row) => row.model || NONE },
     tag((row) => row.stream, (row) => (row.stream === "live" ? "good" : "warn")),
     tag((row) => row.circuit, (row) => ({ closed: "good", "half-open": "warn" })[row.circuit] ?? "bad"),
@@ -77,6 +77,11 @@ const tables = {
     { class: "num", text: (row) => duration(row.duration_ms) },
   ]),
 };
+
+/** A worker's state, and why it does not answer where it does not. */
+function standing(row) {
+  return row.error ? `${row.state}: ${row.error}` : row.state;
+}
 
 function computed(row) {
   return Object.values(row.missed_tokens).reduce((sum, tokens) => sum + tokens, 0);
@@ -124,9 +129,10 @@ const sources = {
   },
 };
 
-/** Refresh some of the sources; a failure is shown in its own card and in the status. */
-async function refresh(names) {
+/** Refresh some of the sources; a failure is shown in its own card and in the status. What comes too late says nothing. */
+async function refresh(names, run) {
   const results = await Promise.allSettled(names.map((name) => sources[name]()));
+  if (run !== current) return;
   if (results.some((result) => result.reason instanceof Refused)) {
     signOut("That key is not a valid admin key.");
     return;
@@ -153,7 +159,7 @@ async function loop(run) {
   if (document.hidden) {
     status("paused", "Paused");
   } else {
-    await refresh(tick % RATES_EVERY === 0 ? Object.keys(sources) : ["live", "workers", "recent"]);
+    await refresh(tick % RATES_EVERY === 0 ? Object.keys(sources) : ["live", "workers", "recent"], run);
     tick += 1;
   }
   if (run === current) setTimeout(loop, EVERY_MS, run);
@@ -200,7 +206,7 @@ async function signIn(event) {
 el("sign-in").addEventListener("submit", signIn);
 el("sign-out").addEventListener("click", () => signOut());
 for (const choice of document.querySelectorAll("input[name=window]")) {
-  choice.addEventListener("change", () => refresh(["rates", "misses"]));
+  choice.addEventListener("change", () => refresh(["rates", "misses"], current));
 }
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && key) start();

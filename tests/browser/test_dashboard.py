@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from cacheplane.breaker import TRIP_FAILURES
 from cacheplane.parity import ENOUGH
@@ -143,7 +143,7 @@ async def test_workers_are_shown_and_one_that_vanishes_turns_red(page: Page) -> 
         await expect(rows.first.locator(".tag").first).to_have_text("ready")
         await expect(rows.first.locator(".tag")).to_have_text(["ready", "live", "closed", "trusted"])
         await stack.workers[0].kill()
-        await expect(rows.first.locator(".tag").first).to_have_text("suspect")
+        await expect(rows.first.locator(".tag").first).to_have_text("suspect: unreachable")
         await expect(rows.last.locator(".tag").first).to_have_text("ready")
 
 
@@ -194,6 +194,26 @@ async def test_the_key_is_kept_for_the_tab_and_forgotten_on_signing_out(page: Pa
         another = await page.context.new_page()
         await another.goto(f"{stack.url}/admin")
         await expect(another.locator("#sign-in")).to_be_visible()
+
+
+async def test_figures_that_come_after_signing_out_do_not_make_the_page_live_again(page: Page) -> None:
+    async with running() as stack:
+        await sign_in(page, stack)
+        await expect(page.locator("#status")).to_have_text("Live")
+        go_on = asyncio.Event()
+
+        async def late(route: Route) -> None:
+            await go_on.wait()
+            await route.continue_()
+
+        async with page.expect_request("**/admin/api/recent"):
+            await page.route("**/admin/api/*", late)
+        await page.get_by_role("button", name="Sign out").click()
+        async with page.expect_response("**/admin/api/recent"):
+            go_on.set()
+        await page.wait_for_load_state("networkidle")
+        await expect(page.locator("#status")).to_have_text("Signed out")
+        await expect(page.locator("#sign-in-error")).to_be_empty()
 
 
 async def test_a_gateway_that_goes_away_is_said_and_the_figures_stay(page: Page) -> None:

@@ -93,6 +93,8 @@ class ScriptedWorker:
         self.retained: list[RetainRequest] = []
         self.released: list[ReleaseRequest] = []
         self.lease_refusal: int | None = None  # a status
+        self.token = TOKEN
+        self.strangers = 0  # requests without it
         self.disconnected: list[str] = []
         self.disconnect_seen = asyncio.Event()
         self.state = "ready"
@@ -165,7 +167,8 @@ class ScriptedWorker:
 
     @web.middleware
     async def _authorized(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        if request.headers.get("authorization") != f"Bearer {TOKEN}":
+        if request.headers.get("authorization") != f"Bearer {self.token}":
+            self.strangers += 1
             return _refusal(401, "unauthorized", None)
         if self.frozen:
             await asyncio.Event().wait()
@@ -251,12 +254,12 @@ class ScriptedWorker:
     async def _play(
         self, http: web.Request, response: web.StreamResponse, request: GenerateRequest, script: Script
     ) -> None:
-        await response.prepare(http)
+        await _wait(script.hold_before_start)
+        await response.prepare(http)  # with the first frame, as a worker does: until then the request waits for a slot
         if script.drop_after == -1:
             return _cut(http)
         if script.raw_line is not None:
             return await response.write(script.raw_line)
-        await _wait(script.hold_before_start)
         await _send(response, self._start_frame(request) | script.claims)
         await _wait(script.hold_before_first)
         said = 0

@@ -151,7 +151,7 @@ async def running(
         started = [await exits.enter_async_context(worker) for worker in workers or (ScriptedWorker(),)]
         settings = _settings(home, urls or tuple(worker.url for worker in started), options)
         database = await exits.enter_async_context(Database(settings.database))
-        keys = await _tenants(database)
+        keys = await tenants(database)
         await exits.enter_async_context(_served(settings))
         http = await exits.enter_async_context(aiohttp.ClientSession())
         stack = Stack(settings.url, keys, started, settings, database, http, exits)
@@ -166,7 +166,8 @@ def _settings(home: Path, urls: tuple[str, ...], options: dict[str, Any]) -> Set
     return Settings(home=home, port=port, worker_urls=urls, worker_token=TOKEN, **options)
 
 
-async def _tenants(database: Database) -> Keys:
+async def tenants(database: Database) -> Keys:
+    """The schema, two tenants, and keys of every kind."""
     now = now_ms()
     async with database.engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from gateway.cli import main
 from tenants import Database, KeyRejectedError, KeyStore, LedgerRow, Principal, SaltStore, now_ms
@@ -176,6 +177,8 @@ def test_a_request_of_the_ledger_is_explained(terminal: Terminal) -> None:
         (("up", "--port", "0"), "Option port must be a whole number, 1 to 65535"),
         (("up", "--model", "/no/such.gguf"), "Cannot read the model /no/such.gguf"),
         (("explain", "req_none"), "The ledger has no request req_none; it is there a second after the request's end."),
+        (("config", "docs", "--write", "/no/such/folder/out.md"), "Cannot write /no/such/folder/out.md (No such file"),
+        (("serve",), "It needs workers: name them in SALTWAY_WORKER_URLS, or run `saltway up`"),
         (("sing",), "No such command"),
     ],
 )
@@ -194,6 +197,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     [
         ("mysql://root:hunter2@h/n", "Option database_url: 'mysql' databases are not supported"),
         ("postgresql://root:hunter2@127.0.0.1:1/n", "The database cannot be used (ConnectionRefusedError)"),
+        ("postgresql://root:hunter2@h/n?application_name=x", "the parameter application_name is not supported"),
         ("sqlite:////no/such/folder/x.db", "The database cannot be used (FileNotFoundError)"),
     ],
 )
@@ -205,6 +209,19 @@ def test_a_database_that_cannot_be_used_is_said_without_its_password(
     assert code == 1
     assert complaint in err
     assert "hunter2" not in err
+
+
+def test_a_database_of_a_later_version_is_said_to_be_one(terminal: Terminal) -> None:
+    terminal.output("tenant", "create", "acme")
+
+    async def move_on() -> None:
+        async with Database(terminal.database) as database, database.transaction() as session:
+            await session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    asyncio.run(move_on())
+    code, out, err = terminal.run("tenant", "list")
+    assert (code, out) == (1, "")
+    assert err == "saltway: The database was made by a later version of Saltway; run that one, or a later one.\n"
 
 
 def test_the_settings_in_force_are_shown(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

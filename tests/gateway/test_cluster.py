@@ -1,13 +1,17 @@
 """Following workers: joining, restarting, vanishing, disagreeing."""
 
 import asyncio
+import io
+import json
 from typing import Any
 
 import pytest
 
 from cacheplane import breaker
 from cacheplane.breaker import TRIP_FAILURES
+from cacheplane.fleet import Fleet
 from cacheplane.parity import ENOUGH
+from gateway.link import reached_at
 from tests.gateway.scripted_worker import Script, ScriptedWorker
 from tests.gateway.stack import Stack, eventually, running
 
@@ -204,6 +208,48 @@ async def test_an_address_where_nobody_answers_is_shown_and_disturbs_nobody() ->
 
 async def _error(stack: Stack) -> bool:
     return (await view(stack))["error"] is not None
+
+
+async def test_an_address_that_does_not_answer_is_said_once_with_the_reason(log_lines: io.StringIO) -> None:
+    async with ScriptedWorker() as other:
+        other.token = "another"
+        async with running(urls=("http://127.0.0.1:1", other.url), wait=False):
+            await eventually(lambda: other.strangers > 2)
+    lines = [json.loads(line) for line in log_lines.getvalue().splitlines()]
+    silent = {line["url"]: line["reason"] for line in lines if line["event"] == "worker does not answer"}
+    assert silent == {"http://127.0.0.1:1": "unreachable", other.url: "unauthorized"}
+    assert len(lines) == 2
+
+
+async def test_a_beat_that_fails_in_an_unforeseen_way_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch, log_lines: io.StringIO
+) -> None:
+    observe, faults = Fleet.observe, iter([KeyError("acme's own words")])
+
+    def faulty(fleet: Fleet, *report: Any) -> None:
+        for fault in faults:
+            raise fault
+        observe(fleet, *report)
+
+    monkeypatch.setattr(Fleet, "observe", faulty)
+    async with running() as stack:  # the worker is ready in the end
+        assert (await stack.post(BODY)).status == 200
+    failed = [json.loads(line) for line in log_lines.getvalue().splitlines() if "heartbeat failed" in line]
+    assert [line["error"] for line in failed] == ["KeyError"]
+    assert "acme" not in log_lines.getvalue().replace('"tenant": "acme"', "")
+
+
+@pytest.mark.parametrize(
+    ("said", "url", "address"),
+    [
+        ("tcp://10.0.0.7:5001", "http://worker-a:9001", "tcp://10.0.0.7:5001"),
+        ("tcp://0.0.0.0:5001", "http://worker-a:9001/", "tcp://worker-a:5001"),
+        ("tcp://*:5001", "https://10.0.0.7", "tcp://10.0.0.7:5001"),
+        ("tcp://[::]:5001", "http://[fd00::7]:9001", "tcp://[fd00::7]:5001"),
+    ],
+)
+def test_events_of_a_worker_that_listens_everywhere_come_from_where_it_is(said: str, url: str, address: str) -> None:
+    assert reached_at(said, url) == address
 
 
 async def test_models_stay_listed_while_their_only_worker_is_away() -> None:

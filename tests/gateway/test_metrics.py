@@ -1,9 +1,11 @@
 """Metrics, without a gateway around them."""
 
+import re
+
 from cacheplane.attribution import Misses, Reason
 from gateway.exchange import Exchange
 from gateway.metrics import MAX_TEMPLATES, MAX_TENANTS, OTHER, Labels, Metrics
-from tests.documented import documented, offered
+from tests.documented import PAGE, documented, offered
 
 
 def test_every_metric_is_documented_and_no_other() -> None:
@@ -45,6 +47,12 @@ def test_a_request_that_was_never_placed_counts_no_placement() -> None:
     assert "saltway_in_flight_requests 3.0" in text
     assert "saltway_blind_decision_share 0.25" in text
     assert "saltway_retries_total 0.0" in text
+
+
+def test_every_page_calls_metrics_by_the_names_that_a_scrape_has() -> None:
+    known = documented("Gateway") | documented("Worker")
+    for page in (*PAGE.parent.glob("*.md"), *PAGE.parents[1].glob("*.md")):
+        assert set(re.findall(r"\bsaltway_\w+", page.read_text("utf-8"))) <= known, page
 
 
 def missed(number: int, tokens: int, tenant: str = "acme") -> Exchange:

@@ -66,7 +66,8 @@ def test_the_clients_variables_of_the_demo_are_no_options(tmp_path: Path) -> Non
         ("home = 1", {}, "Option home must be a path"),
         ("[home]\nx = 1", {}, "Option home must be a path"),
         ("limits = 1", {}, "Option limits must be a table"),
-        ("worker_urls = [1]", {}, "Option worker_urls must be a list of text"),
+        ("worker_urls = [1]", {}, "Option worker_urls must be a list of addresses with http:// or https://"),
+        ("", {"SALTWAY_WORKER_URLS": "http://a:9001,b:9001"}, "Option worker_urls must be a list of addresses with"),
         ("", {"SALTWAY_LIMITS_BODY_BYTES": "1"}, "Option limits.body_bytes must be a whole number, 1024 or more"),
         ("port =", {}, "saltway.toml is not valid TOML"),
         ("", {"SALTWAY_CONFIG": "/no/such.toml"}, "Cannot read /no/such.toml: No such file or directory"),
@@ -83,7 +84,8 @@ def test_a_complaint_never_repeats_the_value(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-URL = st.text(st.characters(codec="ascii", exclude_characters=", ", exclude_categories=["C"]), min_size=1)
+HOST = st.text(st.characters(codec="ascii", exclude_characters=", ", exclude_categories=["C"]), min_size=1)
+URL = st.builds("{}://{}".format, st.sampled_from(["http", "https"]), HOST)
 
 
 @given(

@@ -132,6 +132,18 @@ async def test_cutting_a_client_ends_its_open_streams() -> None:
                 await anext(stream)
 
 
+async def test_cutting_a_client_ends_what_it_waits_to_begin() -> None:
+    async with ScriptedWorker() as worker, WorkerSession(TOKEN) as session:
+        worker.scripts.append(Script(hold_before_start=asyncio.Event()))
+        client = session.client(worker.url)
+        asking = asyncio.create_task(read(client))
+        await eventually(lambda: worker.requests)
+        client.cut()
+        with pytest.raises(WorkerFailedError, match="stream_cut"):
+            await asking
+        await asyncio.wait_for(worker.disconnect_seen.wait(), 10)
+
+
 async def test_connections_are_used_again() -> None:
     peers: list[Any] = []
 

@@ -1,11 +1,14 @@
 """A real PostgreSQL for tests, from a wheel: started once, at the first test that asks, and removed at exit."""
 
+import asyncio
 import tempfile
 import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tenants.database import async_url
@@ -20,6 +23,43 @@ async def empty_database() -> str:
         await connection.execute(text("CREATE SCHEMA public"))
     await engine.dispose()
     return address
+
+
+class Wire:
+    """TCP to a server that listens at a socket of the file system. While it is silent nothing passes, either way."""
+
+    def __init__(self, folder: str) -> None:
+        self.silent = False
+        self.url = ""
+        self._socket = f"{folder}/.s.PGSQL.5432"
+
+    async def carry(self, near: asyncio.StreamReader, near_end: asyncio.StreamWriter) -> None:
+        far, far_end = await asyncio.open_unix_connection(self._socket)
+        try:
+            await asyncio.gather(self._pass(near, far_end), self._pass(far, near_end))
+        finally:
+            far_end.close()
+            near_end.close()
+
+    async def _pass(self, come: asyncio.StreamReader, go: asyncio.StreamWriter) -> None:
+        while piece := await come.read(65536):
+            if not self.silent:
+                go.write(piece)
+        go.close()
+
+
+@asynccontextmanager
+async def wire_to(address: str) -> AsyncIterator[Wire]:
+    """Another address of the same database, behind a wire of its own."""
+    url = make_url(address)
+    wire = Wire(str(url.query["host"]))
+    server = await asyncio.start_server(wire.carry, "127.0.0.1", 0)
+    near = url.set(host="127.0.0.1", port=server.sockets[0].getsockname()[1], query={})
+    wire.url = near.render_as_string(hide_password=False)
+    try:
+        yield wire
+    finally:
+        server.close()
 
 
 @cache

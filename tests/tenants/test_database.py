@@ -5,6 +5,7 @@ from sqlalchemy.exc import IntegrityError
 from tenants import ApiKey, Database
 from tenants.database import async_url, is_away
 from tests.tenants.conftest import NOW
+from tests.tenants.postgres import empty_database, wire_to
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,14 @@ from tests.tenants.conftest import NOW
 )
 def test_an_address_gets_its_async_driver(given: str, driver: str) -> None:
     assert async_url(given).drivername == driver
+
+
+def test_a_postgresql_address_may_say_what_libpq_takes_and_the_driver_knows() -> None:
+    url = async_url("postgresql://u:hunter2@h/n?sslmode=require&target_session_attrs=read-write")
+    assert url.query == {"ssl": "require", "target_session_attrs": "read-write"}
+    with pytest.raises(ValueError, match="the parameter connect_timeout is not supported") as caught:
+        async_url("postgresql://u:hunter2@h/n?connect_timeout=5")
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["mysql://root:hunter2@h/n", "hunter2", ""])
@@ -62,6 +71,17 @@ async def test_a_database_nobody_listens_at_is_away() -> None:
             async with database.session() as session:
                 await session.execute(text("SELECT 1"))
     assert is_away(caught.value)
+
+
+async def test_a_database_that_falls_silent_is_away_after_a_bounded_time() -> None:
+    async with wire_to(await empty_database()) as wire, Database(wire.url, command_seconds=0.2) as database:
+        async with database.session() as session:
+            await session.execute(text("SELECT 1"))
+        wire.silent = True
+        with pytest.raises(TimeoutError) as caught:
+            async with database.session() as session:
+                await session.execute(text("SELECT 1"))
+        assert is_away(caught.value)
 
 
 async def test_sqlite_lets_readers_in_while_one_writes(tmp_path: object) -> None:

@@ -153,6 +153,23 @@ async def test_a_key_seen_good_outlives_the_database_by_a_minute(movable: Movabl
         await keys.authenticate(unseen, NOW)
 
 
+async def test_a_key_seen_good_outlives_a_database_that_says_nothing(
+    movable: MovableDatabase, acme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, _ = await new_key(movable)
+    unseen, _ = await new_key(movable)
+    keys = KeyStore(movable)
+    await keys.authenticate(known, NOW)
+    movable.silent = True
+    monkeypatch.setattr("tenants.lookups.BRIEF_SECONDS", 0.05)
+    monkeypatch.setattr("tenants.lookups.PATIENCE_SECONDS", 0.1)
+    for later in (FRESH_MS, GRACE_MS):
+        assert (await keys.authenticate(known, NOW + later)).tenant_id == acme
+    with pytest.raises(StoreUnavailableError):
+        await keys.authenticate(unseen, NOW)
+    assert movable.reads == 3  # once for each key, however often the one that hangs is asked about
+
+
 async def test_the_last_use_is_noted_once_a_minute(movable: MovableDatabase, acme: str) -> None:
     plaintext, row = await new_key(movable)
     keys = KeyStore(movable)

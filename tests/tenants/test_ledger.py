@@ -119,6 +119,18 @@ async def test_rows_that_cannot_be_written_at_shutdown_are_taken_in_at_the_next_
     assert not spill.exists()
 
 
+async def test_rows_that_can_be_kept_nowhere_are_counted_in_the_log(
+    movable: MovableDatabase, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "no-folder").touch()
+    ledger = Ledger(movable, tmp_path / "no-folder" / "ledger.spill", retry_seconds=SOON)
+    movable.away = True
+    ledger.append(row("r1"))
+    assert await ledger.drain(timeout_s=0.05) == 1
+    lost = [record for record in caplog.records if record.message == "ledger rows are lost"]
+    assert [record.__dict__["rows"] for record in lost] == [1]
+
+
 async def test_one_row_that_the_database_refuses_does_not_hold_up_the_others(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -72,6 +72,20 @@ async def test_while_the_database_is_away_the_last_known_policy_stays_and_unknow
                 await asked
 
 
+async def test_a_database_that_says_nothing_holds_up_no_request_for_its_policy(
+    database: Database, acme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenants.lookups.BRIEF_SECONDS", 0.05)
+    clock = Clock()
+    async with MovableDatabase(database) as movable:
+        policies = PolicyStore(movable, clock)
+        await policies.put(acme, HOUR, NOW)
+        movable.silent = True
+        clock.now += 1_000
+        assert await policies.current(acme) == HOUR
+        assert await policies.current("globex") is None
+
+
 @pytest.mark.parametrize(
     ("field", "values"),
     [

@@ -45,3 +45,19 @@ async def test_while_the_database_is_away_the_last_known_epoch_stays(database: D
         assert await salts.current("tenant:acme") == 1
         with pytest.raises(StoreUnavailableError):
             await salts.current("tenant:globex")
+
+
+async def test_the_last_known_epoch_stays_while_the_database_says_nothing(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenants.lookups.BRIEF_SECONDS", 0.05)
+    monkeypatch.setattr("tenants.lookups.PATIENCE_SECONDS", 0.1)
+    clock = Clock()
+    async with MovableDatabase(database) as movable:
+        salts = SaltStore(movable, clock)
+        await salts.rotate("tenant:acme", NOW)
+        movable.silent = True
+        clock.now += 1_000
+        assert await salts.current("tenant:acme") == 1
+        with pytest.raises(StoreUnavailableError):
+            await salts.current("tenant:globex")

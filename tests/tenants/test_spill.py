@@ -39,6 +39,21 @@ def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path: Path) -> None:
     assert [kept.request_id for kept in spill.read()] == ["a"]
 
 
+def test_what_follows_a_line_cut_short_is_kept(tmp_path: Path) -> None:
+    spill = Spill(tmp_path / "spill")
+    spill.write([row("a"), row("b")])
+    spill.path.write_bytes(spill.path.read_bytes()[:-20] + b"\xff")
+    spill.write([row("c")])
+    assert [kept.request_id for kept in spill.read()] == ["a", "c"]
+
+
+def test_the_folder_is_made_where_there_is_none(tmp_path: Path) -> None:
+    spill = Spill(tmp_path / "home" / "spill")
+    spill.write([row("a")])
+    assert len(spill.read()) == 1
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
 def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     Spill(tmp_path / "spill").write([row("a")])
     assert (tmp_path / "spill").stat().st_mode & 0o777 == 0o600
