@@ -54,11 +54,7 @@ class Reading:
         self.ended = False
         self.outputs = Outputs(request)
         self._token_bytes = token_bytes
-        single = request.tool_choice.mode == "named" or not request.parallel_tool_calls
-        self.choices = [
-            ChoiceReading(HermesParser(limit=1 if single else None, new_id=new_id) if request.may_call else None)
-            for _ in range(request.n)
-        ]
+        self.choices = [ChoiceReading(_parser(request, new_id)) for _ in range(request.n)]
 
     def read(self, frame: DeltaFrame | FinishFrame) -> tuple[ChoiceReading, list[Event]]:
         """What a choice goes on with, or ends with. Raises UpstreamError for one that the worker gave up."""
@@ -117,3 +113,11 @@ class Reading:
     def _alternative(self, token: int, logprob: float) -> TopLogprob:
         spelled = self._token_bytes(token)
         return TopLogprob(spelled.decode(errors="replace"), max(logprob, LEAST_LOGPROB), list(spelled))
+
+
+def _parser(request: ChatRequest, new_id: Callable[[], str]) -> HermesParser | None:
+    if not request.may_call:
+        return None
+    mode = request.tool_choice.mode
+    single = mode == "named" or not request.parallel_tool_calls
+    return HermesParser(limit=1 if single else None, bound=mode in ("required", "named"), new_id=new_id)

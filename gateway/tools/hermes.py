@@ -73,10 +73,14 @@ class HermesParser:
     """Events of one generation. Feed it text, then finish it once.
 
     limit    calls to report at most; anything that follows them is dropped
+    bound    the grammar lets nothing but calls be generated
     """
 
-    def __init__(self, *, limit: int | None = None, new_id: Callable[[], str] = new_call_id) -> None:
+    def __init__(
+        self, *, limit: int | None = None, bound: bool = False, new_id: Callable[[], str] = new_call_id
+    ) -> None:
         self._limit = limit
+        self._bound = bound
         self._new_id = new_id
         self._at = _At.TEXT
         self._buffer = ""
@@ -95,7 +99,8 @@ class HermesParser:
     def finish(self, *, cut: bool = False) -> list[Event]:
         """The generation is over: what was held back is text, and a call that is open stays as far as it came.
 
-        cut   a limit has ended it: then a call that has not come to its arguments is neither, and nothing is said of it
+        cut   a limit has ended it: then a call that has not come to its arguments is neither, and nothing is said of
+              it, nor of an opener that was begun where nothing else may come, first or behind a call
         """
         events = list(self._run())
         rest, self._buffer = self._buffer, ""
@@ -103,10 +108,14 @@ class HermesParser:
             events.extend(self._end())
         elif self._at is not _At.TEXT:
             events.extend([] if cut else self._text(self._lead + OPEN + rest))
-        elif not (self._between and rest.isspace()):
+        elif not (self._between and rest.isspace()) and not (cut and self._opens(rest)):
             events.extend(self._text(rest))
         self._at = _At.TEXT
         return events
+
+    def _opens(self, rest: str) -> bool:
+        """Whether `rest` can only be the beginning of an opener."""
+        return (self._bound or self._between) and _is_layout(rest)
 
     def _run(self) -> Iterator[Event]:
         """Advance until a state needs more text."""

@@ -93,6 +93,14 @@ def test_a_call_that_was_cut_before_its_arguments_is_no_text(text: str) -> None:
     assert fold([*parser.feed("I look.\n" + text), *parser.finish(cut=True)]) == ("I look.", [])
 
 
+@pytest.mark.parametrize("end", ["", "<", "<tool", "<tool_call"])
+def test_an_opener_that_was_cut_where_nothing_else_may_come_is_no_text(end: str) -> None:
+    bound = HermesParser(bound=True)
+    assert fold([*bound.feed(end), *bound.finish(cut=True)]) == ("", [])
+    behind = HermesParser()
+    assert fold([*behind.feed(f"{ONE}\n{end}"), *behind.finish(cut=True)]) == fold(run([ONE]))
+
+
 def test_what_may_have_become_a_call_is_text_when_it_was_cut_too() -> None:
     parser = HermesParser()
     assert fold([*parser.feed("a <tool"), *parser.finish(cut=True)]) == ("a <tool", [])
