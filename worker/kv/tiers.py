@@ -148,15 +148,16 @@ class Tiers:
         if node.host == NOWHERE and node.disk == OnDisk.ABSENT and self.leases.priority(node) >= self._gate:
             reason = "offloaded" if self._to_host(node) or self._to_disk(node) else reason
         self.moves.device_evicted += 1
-        self._leave_device(node, reason)
-        self._settle(node)
+        if node.block != NOWHERE:  # else what made room on host was what its path begins with, and all is lost
+            self._leave_device(node, reason)
+            self._settle(node)
         return True
 
     def _to_host(self, node: Node) -> bool:
         """Copies a block from the device to host; False when no room can be made there."""
-        index = self.host.take()
-        if index is None and self._evict_host(self._may_displace(node)):
-            index = self.host.take()
+        if not self.host.free:
+            self._evict_host(self._may_displace(node))
+        index = self.host.take() if node.block != NOWHERE else None
         if index is None:
             return False
         block = node.block
@@ -194,7 +195,9 @@ class Tiers:
         return True
 
     def _to_disk(self, node: Node) -> bool:
-        """Hands a copy to the disk tier; see Archive.take."""
+        """Hands a copy to the disk tier; False when there is none any more, or the tier takes it not: see Archive.take."""
+        if not node.resident:
+            return False
         if node.host == NOWHERE:
             return self._archive.take(node, self._layout.store.block(node.block), self.leases.priority(node))
         taken = self._archive.take(node, self.read_host(node), self.leases.priority(node))
@@ -207,7 +210,7 @@ class Tiers:
             self.disk.touch(node.digest)
             return True
         worth = node.resident and self.leases.priority(node) >= self._gate
-        return worth and (self._to_disk(node) or (self._wait_for_disk() and node.resident and self._to_disk(node)))
+        return worth and (self._to_disk(node) or (self._wait_for_disk() and self._to_disk(node)))
 
     def _wait_for_disk(self) -> bool:
         """Takes note of one block more, at least, and of what is lost by it; False when none is on its way."""

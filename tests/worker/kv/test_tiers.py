@@ -20,7 +20,7 @@ from tests.worker.kv.tiered import Clock, damage, idle, live, loaded, quiet, tie
 from tests.worker.rig import ACME, GLOBEX
 from worker.kv import KVMemory, PagedLayout, SlotLayout
 from worker.kv.record import record_of
-from worker.wire import Retention, RetentionRange
+from worker.wire import Cached, Retention, RetentionRange
 
 
 class EveryTier(Sequences):
@@ -257,4 +257,30 @@ def test_a_block_that_one_waits_for_and_another_has_computed_stays_where_it_is_n
     for holding in (waiting, other, computing):
         memory.close(holding)
     memory.check()
+    memory.shut()
+
+
+def test_a_block_may_be_lost_with_what_its_path_begins_with_while_it_makes_room(tmp_path: Path) -> None:
+    """The second block of three is on disk alone, so that the first is the only one on host, and a lease of its owner
+    says that it goes before all others."""
+    memory = tiered(tmp_path, blocks=2, host=1, disk=6)
+    live(memory, [1] * 9)
+    tokens, others = array("I", [1] * 13), array("I", [2] * 9)
+    other = memory.open(others, PUBLIC)
+    assert other is not None
+    compute(memory, other, others, 0, 9)
+    memory.extend(other, others, 9)
+    quiet(memory)
+    third = memory.open(tokens, PUBLIC)
+    assert third is not None
+    assert loaded(memory, third).cached == Cached(host=4, disk=4)
+    memory.close(other)
+    compute(memory, third, tokens, 8, 13)
+    memory.extend(third, tokens, 13)
+    memory.close(third)
+    quiet(memory)
+    assert memory.release("acme", "", tokens, PUBLIC) == 3
+    memory.retain("acme", Retention([RetentionRange(0, 600_000)]), tokens[:4], PUBLIC)
+    live(memory, [5] * 9)
+    assert memory.known(tokens, PUBLIC) == 0
     memory.shut()
