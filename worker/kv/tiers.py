@@ -195,7 +195,7 @@ class Tiers:
         return True
 
     def _to_disk(self, node: Node) -> bool:
-        """Hands a copy to the disk tier; False when there is none any more, or the tier takes it not: see Archive.take."""
+        """Hands a copy to the disk tier, see Archive.take; False also when there is no copy any more."""
         if not node.resident:
             return False
         if node.host == NOWHERE:
