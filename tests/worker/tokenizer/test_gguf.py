@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
 from tests.worker.tiny import CONTROL, EOS, TEMPLATE, Value, metadata, vocabulary, write_gguf
+from tests.worker.tokenizer.plain import plain
 from tests.worker.tokenizer.trained import piece_metadata
 from worker.tokenizer import Vocabulary
 from worker.tokenizer.gguf import read_metadata
 from worker.weights import GGUFFile, ModelError
 
 Read = Callable[[dict[str, Value]], Vocabulary]
-texts = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("the and 0123 🧂塩é\n\t\u200d🏽")))
+texts = plain(
+    st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("the and 0123 🧂塩é\n\t\u200d🏽")))
+)
 
 
 @pytest.fixture

@@ -9,15 +9,18 @@ from hypothesis import strategies as st
 from llguidance import LLTokenizer
 from tokenizers import Tokenizer
 
+from tests.worker.tokenizer.plain import plain
 from tests.worker.tokenizer.trained import LINES, piece_metadata, pieces
 from worker.tokenizer import Vocabulary
 from worker.tokenizer.gguf import read_metadata
 from worker.weights import ModelError
 
 SIZE = 600
-texts = st.lists(
-    st.sampled_from(" ".join(LINES).split(" ")) | st.text(st.sampled_from("aehnrt \n🙂塩")) | st.text()
-).map(" ".join)
+texts = plain(
+    st.lists(st.sampled_from(" ".join(LINES).split(" ")) | st.text(st.sampled_from("aehnrt \n🙂塩")) | st.text()).map(
+        " ".join
+    )
+)
 
 
 @cache
