@@ -51,6 +51,7 @@ class PrefixIndex:
         self._synced: set[str] = set()
         self._size = 0
         self._hand = 1  # the row at which giving up goes on
+        self._swept: dict[str, int] = {}  # of workers that are being cleared: they hold nothing before this row
 
     def __len__(self) -> int:
         """(worker, block) pairs."""
@@ -64,14 +65,6 @@ class PrefixIndex:
     def blocks(self, worker_id: str) -> int:
         """Different blocks that a worker holds, on any tier."""
         return self._held[worker_id]
-
-    def keys(self, worker_id: str, most: int | None = None) -> NDArray[np.uint64]:
-        """The keys of all blocks that a worker holds, in no order, or of those that `clear` forgets with this `most`.
-
-        It looks at every row, a few ms per million.
-        """
-        found = [self._table.keys_at(rows) for rows in self._rows_of(worker_id, most)]
-        return np.concatenate([np.empty(0, np.int64), *found]).view(np.uint64)
 
     def synced(self, worker_id: str) -> bool:
         """Whether the worker's stream is whole, so that a block not found is a block not held."""
@@ -114,10 +107,24 @@ class PrefixIndex:
         most      blocks to forget, for who lets others have their turn before it goes on; None for all of them
         returns   blocks that are left
         """
-        bit = self._roster.bit(worker_id)
-        for rows in self._rows_of(worker_id, most):
-            self._release_rows(worker_id, rows, bit)
+        self.forget(worker_id, most)
         return self._held[worker_id]
+
+    def forget(self, worker_id: str, most: int | None = None) -> NDArray[np.uint64]:
+        """The same, and the keys of the blocks that it does not hold any more, in no order."""
+        bit, held = self._roster.bit(worker_id), self._held[worker_id]
+        wanted, left = self._sets.having(bit), held if most is None else min(held, most)
+        keys, at = [np.empty(0, np.int64)], self._swept.pop(worker_id, 1)
+        while left:
+            (rows, behind), before = self._table.scan(wanted, at), at
+            rows = rows[:left]
+            left -= len(rows)
+            keys.append(self._table.keys_at(rows))
+            self._release_rows(worker_id, rows, bit)
+            at = behind if left else before
+        if self._held[worker_id]:
+            self._swept[worker_id] = at
+        return np.concatenate(keys).view(np.uint64)
 
     def trust(self, worker_id: str) -> None:
         """From now on the worker's stream is whole: it holds what is here and nothing else."""
@@ -127,12 +134,14 @@ class PrefixIndex:
         """The worker's stream is broken: its blocks stay as a hint, until `trust` synced no more."""
         self._synced.discard(worker_id)
 
-    def drop(self, worker_id: str) -> None:
-        """The worker is gone, or holds nothing that is known."""
-        self.clear(worker_id)
+    def drop(self, worker_id: str, most: int | None = None) -> int:
+        """The worker is gone, or holds nothing that is known; `most` and what is returned as for `clear`."""
         self._synced.discard(worker_id)
+        if left := self.clear(worker_id, most):
+            return left
         self._roster.leave(worker_id)
         self._held.pop(worker_id, None)  # its name may never come again
+        return 0
 
     def _store(self, worker_id: str, event: BlockStored) -> None:
         """Blocks in chain order behind their parent."""
@@ -148,6 +157,7 @@ class PrefixIndex:
     def _hold(self, worker_id: str, tier: Tier, keys: Keys, depth: int, behind: int) -> None:
         """From now on the worker holds these blocks on this tier; as a rule all or none of them are here."""
         change = Change(self._roster.enrol(worker_id), tier, True)
+        self._swept.pop(worker_id, None)
         if known := self._table.stretch(keys):
             self._change(worker_id, known, change)
         elif not self._enter(worker_id, change, keys, depth, behind):
@@ -224,17 +234,6 @@ class PrefixIndex:
     def _count(self, worker_id: str, blocks: int) -> None:
         self._held[worker_id] += blocks
         self._size += blocks
-
-    def _rows_of(self, worker_id: str, most: int | None) -> Iterator[Rows]:
-        """The rows of the first so many blocks that a worker holds, or of all of them, stretch by stretch."""
-        left, start = self._held[worker_id], 1
-        left = left if most is None else min(left, most)
-        wanted = self._sets.having(self._roster.bit(worker_id))
-        while left:
-            rows, start = self._table.scan(wanted, start)
-            rows = rows[:left]
-            left -= len(rows)
-            yield rows
 
     def _give_up(self) -> None:
         """Above the bound: the worker with most blocks gives up the deepest in the next stretch of rows."""

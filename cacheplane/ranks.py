@@ -52,6 +52,5 @@ class Ranks:
         for name in holders(worker_id, self._ranks):
             self._sink.doubt(name)
 
-    def drop(self, worker_id: str) -> None:
-        for name in holders(worker_id, self._ranks):
-            self._sink.drop(name)
+    def drop(self, worker_id: str, most: int | None = None) -> int:
+        return sum(self._sink.drop(name, most) for name in holders(worker_id, self._ranks))

@@ -34,7 +34,7 @@ SNAPSHOT_SECONDS: Final = 30.0
 RECEIVE_QUEUE: Final = 10_000  # messages that ZMQ holds while a snapshot is fetched; beyond it there is a gap
 REPLAY_MESSAGES: Final = 100_000
 REPLAY_BYTES: Final = 256 << 20
-CLEARED_AT_ONCE: Final = 8_192  # blocks, in about a millisecond
+CLEARED_AT_ONCE: Final = 4_096  # blocks, in a millisecond or two
 
 FetchSnapshot = Callable[[], Awaitable[Snapshot]]
 Attach = Callable[[zmq.asyncio.Socket, str], object]
@@ -61,7 +61,7 @@ class Sink(Protocol):
 
     def doubt(self, worker_id: str) -> None: ...
 
-    def drop(self, worker_id: str) -> None: ...
+    def drop(self, worker_id: str, most: int | None = None) -> int: ...
 
 
 class Pace:

@@ -67,9 +67,9 @@ class Translation:
     def doubt(self, worker_id: str) -> None:
         self._sink.doubt(worker_id)
 
-    def drop(self, worker_id: str) -> None:
+    def drop(self, worker_id: str, most: int | None = None) -> int:
         self._forget(worker_id)
-        self._sink.drop(worker_id)
+        return self._sink.drop(worker_id, most)
 
     def _forget(self, worker_id: str) -> None:
         self._known.pop(worker_id, None)

@@ -14,7 +14,7 @@ from cacheplane.index import PrefixIndex
 from cacheplane.parity import Verdict
 from cacheplane.placement import Placement
 from cacheplane.report import LoadReport
-from cacheplane.subscriber import Subscriber
+from cacheplane.subscriber import CLEARED_AT_ONCE, Subscriber
 from cacheplane.worker import Worker
 from gateway.logs import get_logger, where
 from gateway.worker_wire import Load, ModelInfo
@@ -117,7 +117,16 @@ class WorkerLink:
         self.load, self.error = load, None
         if self.worker_id is not None:
             self._fleet.observe(self.worker_id, _report(load), time.monotonic())
+            self._keep_listening(self.worker_id)
             self._heed_parity(self.worker_id)
+
+    def _keep_listening(self, worker_id: str) -> None:
+        """A stream that a fault of ours has ended begins anew; else its worker would be unheard for good."""
+        if self.subscriber is None or self._stream is None or not self._stream.done():
+            return
+        if (error := self._stream.exception()) is not None:
+            self._log.error("event stream failed", worker=worker_id, error=type(error).__name__, where=where(error))
+        self._stream = asyncio.create_task(self.subscriber.run(), name=f"events-{worker_id}")
 
     def _heed_parity(self, worker_id: str) -> None:
         """Wrong predictions may come of lost events: a suspended worker's snapshot is taken anew, and tried again."""
@@ -184,12 +193,15 @@ class WorkerLink:
         if self.info is None:
             return
         worker_id, self.info = self.info.worker_id, None
+        self._fleet.unreachable(worker_id)
         if self._stream is not None:
             self._stream.cancel()
             await asyncio.gather(self._stream, return_exceptions=True)
         self._stream = self.subscriber = None
+        # Its name is taken until nothing is known of it any more: another address may answer to it by then.
+        while self._departures.drop(worker_id, CLEARED_AT_ONCE):  # noqa: ASYNC110  # a turn for others, no waiting
+            await asyncio.sleep(0)
         self._fleet.leave(worker_id)
-        self._departures.drop(worker_id)
         self._placement.forget(worker_id)
         self._verdict = Verdict.TRUSTED
 

@@ -50,13 +50,13 @@ class Departures:
                     dropped = event.tier is not Tier.DEVICE and event.reason != CLEARED
                     self._note(keys_of(event.hashes), Cause.TIER_DROPPED if dropped else Cause.EVICTED)
                 case AllBlocksCleared():
-                    self._note(self._index.keys(worker_id), Cause.EVICTED)
+                    self.clear(worker_id)
         self._index.apply(worker_id, batch)
 
     def clear(self, worker_id: str, most: int | None = None) -> int:
         """A snapshot follows. What it lists no more left while nobody was listening; the rest is found again."""
-        self._note(self._index.keys(worker_id, most), Cause.EVICTED)
-        return self._index.clear(worker_id, most)
+        self._note(self._index.forget(worker_id, most), Cause.EVICTED)
+        return self._index.blocks(worker_id)
 
     def trust(self, worker_id: str) -> None:
         self._index.trust(worker_id)
@@ -64,9 +64,9 @@ class Departures:
     def doubt(self, worker_id: str) -> None:
         self._index.doubt(worker_id)
 
-    def drop(self, worker_id: str) -> None:
-        self._note(self._index.keys(worker_id), Cause.WORKER_LOST)
-        self._index.drop(worker_id)
+    def drop(self, worker_id: str, most: int | None = None) -> int:
+        self._note(self._index.forget(worker_id, most), Cause.WORKER_LOST)
+        return self._index.drop(worker_id, 0)
 
     def causes(self, keys: Keys) -> NDArray[np.uint8]:
         """The `Cause` of each key, UNKNOWN where no departure is remembered."""

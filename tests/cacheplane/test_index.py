@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from cacheplane import blocktable
 from cacheplane import index as index_module
 from cacheplane.index import Overlap, PrefixIndex
 from cacheplane.wire import AllBlocksCleared, Event, Tier
@@ -15,6 +16,7 @@ WORKERS = ["w0", "w1", "w2"]
 NAMES = [bytes([value]) * 16 for value in range(8)]
 TRUNK = [b"trunk" + bytes([block]) * 11 for block in range(40)]
 CHAINS = [TRUNK[:fork] + [bytes([fork, block]) * 8 for block in range(fork, 70)] for fork in (0, 1, 16, 37)]
+EVERY = sorted({*TRUNK, *(name for chain in CHAINS for name in chain)})
 
 workers = st.sampled_from(WORKERS)
 tiers = st.sampled_from(Tier)
@@ -28,6 +30,8 @@ class Equivalence(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(blocktable, "SCANNED", 32)
         self.index, self.model = PrefixIndex(max_blocks=10_000), Model()
 
     @rule(worker=workers, chain=chains, start=edges, end=edges, tier=tiers)
@@ -53,6 +57,13 @@ class Equivalence(RuleBasedStateMachine):
         self.index.apply(worker, batch(AllBlocksCleared()))
         self.model.apply(worker, [AllBlocksCleared()])
 
+    @rule(worker=workers, most=st.integers(0, 60))
+    def clear_a_part(self, worker: str, most: int) -> None:
+        gone = set(self.index.forget(worker, most).tolist())
+        assert len(gone) == min(most, len(self.model.blocks(worker)))
+        names = {name for name in EVERY if int(keys([name])[0]) in gone}
+        self.model.held = {held for held in self.model.held if held[0] != worker or held[1] not in names}
+
     @rule(worker=workers, blocks=snapshots)
     def replace(self, worker: str, blocks: list[tuple[bytes, Tier]]) -> None:
         restore(self.index, worker, snapshot(*blocks))
@@ -74,13 +85,14 @@ class Equivalence(RuleBasedStateMachine):
         assert {worker: self.index.blocks(worker) for worker in WORKERS} == {w: len(b) for w, b in blocks.items()}
         assert len(self.index) == sum(map(len, blocks.values()))
         for worker in WORKERS:
-            assert sorted(self.index.keys(worker).tolist()) == sorted(keys(sorted(blocks[worker])).tolist())
+            assert {name for name, _ in held(self.index, worker, EVERY)} == blocks[worker]
 
     @invariant()
     def the_books_balance(self) -> None:
         check_books(self.index)
 
     def teardown(self) -> None:
+        self.patch.undo()
         for worker in WORKERS:
             self.index.drop(worker)
         assert (len(self.index), len(self.index._table), len(self.index._sets), len(self.index._roster)) == (0, 0, 0, 0)
@@ -218,8 +230,8 @@ def test_a_worker_is_cleared_as_far_as_others_can_wait(blocks: int, most: int) -
     index.apply("w1", batch(stored(*names[:3])))
     left, gone = blocks, list[int]()
     while left:
-        gone += index.keys("w0", most).tolist()
-        assert index.clear("w0", most) == max(0, left - most)
+        gone += index.forget("w0", most).tolist()
+        assert index.clear("w0", 0) == index.blocks("w0") == max(0, left - most)
         left = index.blocks("w0")
         check_books(index)
     assert sorted(gone) == sorted(keys(names).tolist())

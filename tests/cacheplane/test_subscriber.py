@@ -241,6 +241,19 @@ async def test_others_have_their_turn_while_a_large_message_is_applied(context: 
     await worker.die()
 
 
+async def test_a_message_beyond_the_bound_costs_the_connection_and_a_snapshot(
+    context: zmq.asyncio.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriber, "MAX_PAYLOAD_BYTES", 1_000)
+    index, worker = PrefixIndex(), RealWorker(context)
+    async with following(index, worker) as listener:
+        worker.cache.append(A)
+        await worker.send(bytes(2_000))
+        await eventually(lambda: held(index) == [A] and index.synced("w0"))
+        assert (listener.counters.disconnects, listener.counters.applied) == (1, 0)
+    await worker.die()
+
+
 async def test_an_address_that_is_none_costs_a_snapshot_for_each_gap(context: zmq.asyncio.Context) -> None:
     index, worker = PrefixIndex(), RealWorker(context)
     worker.replay = "tcp://no port at all"

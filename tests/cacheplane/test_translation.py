@@ -147,7 +147,7 @@ def test_its_memory_is_bounded_and_a_removal_makes_room() -> None:
 
 def test_a_stream_that_begins_anew_or_ends_takes_the_engines_hashes_with_it() -> None:
     engine = Engine()
-    begins: list[Callable[[], None]] = [
+    begins: list[Callable[[], object]] = [
         lambda: restore(engine.translation, "w0", Snapshot(0, -1, 0, [])),
         lambda: engine.translation.drop("w0"),
     ]

@@ -11,6 +11,7 @@ from cacheplane import breaker
 from cacheplane.breaker import TRIP_FAILURES
 from cacheplane.fleet import Fleet
 from cacheplane.parity import ENOUGH
+from cacheplane.subscriber import Subscriber
 from gateway.link import reached_at
 from tests.gateway.scripted_worker import Script, ScriptedWorker
 from tests.gateway.stack import Stack, eventually, running
@@ -88,6 +89,23 @@ async def test_a_restarted_worker_is_met_anew_and_its_old_blocks_are_forgotten()
         reply = await stack.post(BODY)
         assert (reply.status, reply.headers["x-saltway-predicted-tokens"]) == (200, "0")
         await stack.indexed("w0", len(worker.requests[0].tokens) // 16)  # its new events are followed
+
+
+async def test_a_stream_that_fails_by_a_fault_of_ours_begins_anew(
+    monkeypatch: pytest.MonkeyPatch, log_lines: io.StringIO
+) -> None:
+    whole, fails = Subscriber.run, iter([True])
+
+    async def run(subscriber: Subscriber) -> None:
+        if next(fails, False):
+            raise ZeroDivisionError
+        await whole(subscriber)
+
+    monkeypatch.setattr(Subscriber, "run", run)
+    async with running() as stack:
+        await stack.post(BODY)
+        await stack.settled()
+    assert '"error": "ZeroDivisionError"' in log_lines.getvalue()
 
 
 async def test_a_session_returns_to_the_worker_that_holds_it() -> None:

@@ -77,6 +77,17 @@ def test_what_is_cleared_piece_by_piece_is_remembered_as_it_goes() -> None:
     assert of(departures, A, B, C) == [Cause.EVICTED] * 3
 
 
+def test_a_worker_goes_piece_by_piece_and_takes_all_of_its_blocks_with_it() -> None:
+    index = PrefixIndex()
+    departures = Departures(index)
+    restore(departures, "w0", snapshot(A, B, C))
+    assert departures.drop("w0", 2) == 1
+    assert not index.synced("w0")
+    assert departures.drop("w0", 2) == 0
+    assert of(departures, A, B, C) == [Cause.WORKER_LOST] * 3
+    assert index._roster.bit("w0") == 0
+
+
 def test_what_a_new_snapshot_lists_no_more_was_evicted_unheard() -> None:
     index = PrefixIndex()
     departures = Departures(index)
