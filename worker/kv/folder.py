@@ -119,11 +119,13 @@ class BlockFolder:
         with os.scandir(self.path) as entries:
             named = [(entry, match) for entry in entries if (match := _OURS.fullmatch(entry.name))]
         for entry, match in named:
-            if not entry.is_file(follow_symlinks=False):
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # somebody tidies up
                 continue
-            status = entry.stat(follow_symlinks=False)
-            head = _first_bytes(Path(entry.path), head_size)
-            yield Found(bytes.fromhex(match[1]), head, status.st_size, status.st_mtime_ns, match[2] == "kv")
+            if stat.S_ISREG(status.st_mode):
+                head = _first_bytes(Path(entry.path), head_size)
+                yield Found(bytes.fromhex(match[1]), head, status.st_size, status.st_mtime_ns, match[2] == "kv")
 
     def _path(self, digest: bytes) -> Path:
         return self.path / f"{digest.hex()}.kv"

@@ -159,6 +159,17 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(
     assert sorted((file.digest, len(file.head)) for file in folder.found(10)) == [(b"\x01" * 16, 10), (DIGEST, 0)]
 
 
+def test_a_file_that_goes_away_meanwhile_is_not_found(folder: BlockFolder) -> None:
+    for digest in (DIGEST, b"\x01" * 16):
+        folder.write(digest, IMAGE)
+        folder.publish(digest)
+    found = folder.found(10)
+    first = next(found)
+    for digest in (DIGEST, b"\x01" * 16):
+        folder.remove(digest)
+    assert (len(first.head), list(found)) == (10, [])
+
+
 def test_what_is_not_there_can_be_removed(folder: BlockFolder) -> None:
     folder.remove(DIGEST)
     folder.discard(DIGEST)

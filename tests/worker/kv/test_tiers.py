@@ -20,15 +20,17 @@ from tests.worker.kv.tiered import Clock, damage, idle, live, loaded, quiet, tie
 from tests.worker.rig import ACME, GLOBEX
 from worker.kv import KVMemory, PagedLayout, SlotLayout
 from worker.kv.record import record_of
+from worker.kv.staging import Staging
 from worker.wire import Cached, Retention, RetentionRange
 
 
 class EveryTier(Sequences):
     """Sequences, leases, releases and restarts over three tiers that are all too small, where blocks that are loaded
-    may come long after they were asked for.
+    may come long after they were asked for, and those that are written be there as late.
 
-    coming   sequences whose blocks are on their way
-    gate     what the loader waits for, if it does
+    coming    sequences whose blocks are on their way
+    gate      what the loader waits for, if it does
+    stalled   what the disk's writer waits for, if it does
     """
 
     blocks = 3
@@ -42,6 +44,7 @@ class EveryTier(Sequences):
         self.stored: set[bytes] = set()
         self.coming: list[Running] = []
         self.gate: Event | None = None
+        self.stalled: Event | None = None
 
     @rule(
         tokens=prompts,
@@ -74,6 +77,19 @@ class EveryTier(Sequences):
             loaded(self.memory, one.holding)
             self.begin(one)
         idle(self.memory)
+
+    @precondition(lambda self: self.stalled is None)
+    @rule()
+    def the_disk_stalls(self) -> None:
+        self.stalled = Event()
+        self.memory.tiers.disk._writer.submit(self.stalled.wait)
+
+    @rule()
+    def the_disk_goes_on(self) -> None:
+        if self.stalled is not None:
+            self.stalled.set()
+            self.stalled = None
+        quiet(self.memory)
 
     def begin(self, one: Running) -> None:
         cached = one.holding.cached
@@ -114,16 +130,17 @@ class EveryTier(Sequences):
     @rule(
         tokens=prompts,
         priority=st.sampled_from([0, 90]),
+        start=st.sampled_from([0, 0, BLOCK]),
         session=st.sampled_from(["", "one"]),
     )
-    def retain(self, tokens: list[int], priority: int, session: str) -> None:
-        retention = Retention([RetentionRange(priority, 5_000)], session)
+    def retain(self, tokens: list[int], priority: int, start: int, session: str) -> None:
+        retention = Retention([RetentionRange(priority, 5_000, start)], session)
         assert self.memory.retain("acme", retention, array("I", tokens), [Span(0, ACME)]) <= len(tokens) // BLOCK
 
     @rule(seconds=st.sampled_from([1.0, 10.0]))
     def time_passes(self, seconds: float) -> None:
         self.clock.now += seconds
-        quiet(self.memory)
+        self.memory.poll()
 
     @rule(rate=st.sampled_from([0.0, 1.0, 1e12]))
     def the_engine_measures(self, rate: float) -> None:
@@ -132,13 +149,13 @@ class EveryTier(Sequences):
 
     @rule(data=st.data())
     def a_file_goes_bad(self, data: st.DataObject) -> None:
-        quiet(self.memory)
+        self.the_disk_goes_on()
         if files := sorted(Path(self.folder.name).iterdir()):
             damage(data.draw(st.sampled_from(files)))
 
     @rule()
     def only_what_the_tree_knows_is_on_disk(self) -> None:
-        quiet(self.memory)
+        self.the_disk_goes_on()
         known = {block.hash.hex() for block in self.memory.snapshot() if block.tier == Tier.DISK}
         assert {path.stem for path in Path(self.folder.name).iterdir()} == known
 
@@ -147,6 +164,7 @@ class EveryTier(Sequences):
     def restart(self) -> None:
         """What was on disk is there again, unless its file went bad; what the events say starts anew."""
         self.what_was_late_arrives()
+        self.the_disk_goes_on()
         self.memory.shut()
         kept = {digest for digest, tier in listed(self.memory.snapshot()) if tier.name == "DISK"}
         self.memory = self.start()
@@ -164,9 +182,11 @@ class EveryTier(Sequences):
         self.memory.check()
 
     def start(self) -> KVMemory:
-        return tiered(
+        memory = tiered(
             Path(self.folder.name), layout=self.layout, blocks=self.blocks, clock=self.clock, copier=LateCopier()
         )
+        memory.tiers.disk._staging = Staging(2, memory.tiers.disk.file_bytes)  # so that a stall is felt
+        return memory
 
     def heard(self) -> None:
         self.events += self.memory.take_events()
@@ -174,6 +194,7 @@ class EveryTier(Sequences):
 
     def teardown(self) -> None:
         self.what_was_late_arrives()
+        self.the_disk_goes_on()
         self.memory.shut()
         self.folder.cleanup()
 
