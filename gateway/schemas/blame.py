@@ -1,6 +1,7 @@
 """Which keyword it was: the grammar engine refuses a whole schema, the client wants to know what to change."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from gateway.schemas.tree import DEFINITIONS, Path, children, dotted, lookup, po
 
 MAX_BYTES = 512 * 1024
 """Schema text compiled to find the keyword: 8 tries for the largest schema. Then the blame stays where it has come."""
+MAX_SECONDS = 1.0
+"""Of the thread's CPU time, likewise: of a small schema that combines alternatives each try takes as long as it may."""
 _ROOT = "saltway-root"
 _MESSAGE_CHARACTERS = 200
 _UNIMPLEMENTED = re.compile(r'Unimplemented keys: \["(?P<keyword>[^"]+)"')
@@ -37,13 +40,14 @@ def _first_line(reason: str) -> str:
 
 
 class _Search:
-    """Compiles parts of one schema, a bounded number of times."""
+    """Compiles parts of one schema, a bounded number of times and for a bounded time."""
 
     def __init__(self, root: dict[str, Any], refusal: Refusal) -> None:
         self._root = root
         self._refusal = refusal
         self._size = len(msgspec.json.encode(root))
         self._spent = 0
+        self._until = time.thread_time() + MAX_SECONDS
         self._seen: set[Path] = set()
 
     def deepest(self, path: Path, node: dict[str, Any], reason: str) -> tuple[Path, dict[str, Any], str]:
@@ -90,4 +94,5 @@ class _Search:
 
     def _refused(self, schema: dict[str, Any]) -> str | None:
         self._spent += self._size
-        return None if self._spent > MAX_BYTES else self._refusal(schema)
+        is_over = self._spent > MAX_BYTES or time.thread_time() > self._until
+        return None if is_over else self._refusal(schema)

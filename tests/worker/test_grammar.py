@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llguidance import LLMatcher
 from tokenizers import Tokenizer, decoders
 
 from tests.worker.rig import Rig, ask
@@ -94,6 +95,33 @@ def test_forced_tokens_spell_what_the_masks_leave(
         rest = rest.removeprefix(tiny_vocabulary.texts[token])
 
 
+def test_a_long_forced_text_is_found_once_and_not_at_every_token(
+    compiler: GrammarCompiler, tiny_vocabulary: Vocabulary
+) -> None:
+    """Each time takes as long as the text: an engine step would, for whoever wants log probabilities of it."""
+    grammar = compiler.compile(f'start: /[xy]/ "{"as long as it may be " * 40}" /[xy]/')
+    finds = 0
+    matcher: Any = grammar._matcher
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            nonlocal finds
+            finds += name == "compute_ff_tokens"
+            return getattr(matcher, name)
+
+    grammar._matcher = cast("LLMatcher", Counting())
+    x = tiny_vocabulary.texts.index(b"x")
+    assert grammar.permits(x)
+    assert grammar.accept(x)
+    text, finds = b"", 0
+    while len(tokens := np.flatnonzero(grammar.allowed())) == 1:
+        assert not grammar.permits(int(tokens[0]))
+        assert grammar.accept(int(tokens[0]))
+        text += tiny_vocabulary.texts[tokens[0]]
+    assert text == b"as long as it may be " * 40
+    assert finds < 10
+
+
 def test_where_there_is_a_choice_nothing_is_forced(compiler: GrammarCompiler, tiny_vocabulary: Vocabulary) -> None:
     grammar = compiler.compile('start: "yes" | "no"')
     assert grammar.forced() == []
@@ -149,6 +177,7 @@ def test_one_token_is_permitted_if_the_mask_allows_it(compiler: GrammarCompiler,
         ("start: missing_rule", "missing_rule"),
         ("start: %json {", "json"),
         ("", "Empty"),
+        ("start: T\nT: /a/ & /b/", "the grammar allows no text"),
     ],
 )
 def test_what_cannot_be_enforced_is_refused_by_name(compiler: GrammarCompiler, text: str, named: str) -> None:
@@ -192,8 +221,9 @@ def test_compiled_grammars_are_kept_for_their_tag(tiny_vocabulary: Vocabulary) -
     [
         lark({"allOf": [{"type": "string", "pattern": f"(.*{letter}.*){{3}}"} for letter in "abcdef"]}),
         "start: " + "(" * 3000 + '"a"' + ")" * 3000,
+        'start: a\na: "lorem ipsum dolor " a',
     ],
-    ids=["patterns that meet", "nested deeply"],
+    ids=["patterns that meet", "nested deeply", "forced without end"],
 )
 def test_a_grammar_that_is_too_much_is_refused_as_such(compiler: GrammarCompiler, text: str) -> None:
     with pytest.raises(WorkerError) as caught:
