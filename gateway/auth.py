@@ -57,6 +57,5 @@ class Gate:
         except KeyRejectedError as rejected:
             raise UnauthorizedError(_REJECTED[rejected.reason]) from None
         except StoreUnavailableError:
-            raise UnavailableError(
-                "Keys cannot be checked at the moment; try again.", code="store_unavailable"
-            ) from None
+            message = "Keys cannot be checked at the moment; try again."
+            raise UnavailableError(message, code="store_unavailable", headers={"retry-after": "1"}) from None

@@ -32,6 +32,8 @@ class EventPublisher:
     """A thread with two sockets on `host`, on ports that the system chooses.
 
     `publish` only numbers a message and queues it, so that the engine never waits for a socket or a slow consumer.
+
+    raises   OSError, in words, where the host is none of this machine
     """
 
     def __init__(self, host: str, epoch: int) -> None:
@@ -43,8 +45,14 @@ class EventPublisher:
             socket.setsockopt(zmq.LINGER, 0)
             # Beyond it a socket drops. A whole replay must fit with its end marker: who never sees that waits for it.
             socket.setsockopt(zmq.SNDHWM, 2 * _BUFFERED)
-        self.pub = f"tcp://{host}:{self._pub.bind_to_random_port(f'tcp://{host}')}"
-        self.replay = f"tcp://{host}:{self._router.bind_to_random_port(f'tcp://{host}')}"
+        try:
+            self.pub = f"tcp://{host}:{self._pub.bind_to_random_port(f'tcp://{host}')}"
+            self.replay = f"tcp://{host}:{self._router.bind_to_random_port(f'tcp://{host}')}"
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise OSError(
+                f"cannot listen at --host {host} ({error.strerror}); give this machine's name or IPv4"
+            ) from None
         self._next = 0
         self._queue: SimpleQueue[tuple[int, Batch]] = SimpleQueue()
         self._sent: deque[Message] = deque(maxlen=_BUFFERED)

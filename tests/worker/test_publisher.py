@@ -147,6 +147,12 @@ def test_only_the_latest_messages_can_be_replayed(
     publisher.stop()
 
 
+def test_a_host_that_is_none_of_this_machine_is_said_in_a_sentence() -> None:
+    for host in ("192.0.2.1", "::1"):  # of RFC 5737, which no machine has; and of a family that the sockets are not of
+        with pytest.raises(OSError, match=f"^cannot listen at --host {host} "):
+            EventPublisher(host, EPOCH)
+
+
 def test_when_too_much_is_queued_the_numbers_show_the_gap(
     context: zmq.Context[zmq.Socket[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
