@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
@@ -14,6 +14,7 @@ from cacheplane.attribution import Departures
 from cacheplane.breaker import Breaker
 from cacheplane.fleet import Fleet
 from cacheplane.index import PrefixIndex
+from cacheplane.parity import Record
 from cacheplane.placement import Placement
 from cacheplane.report import Occupancy
 from cacheplane.tally import Mode
@@ -206,12 +207,7 @@ class Cluster:
             failed_requests=worker.failures if worker else 0,
             decisions=dict(self._placement.tally.of(worker_id)),
             index_blocks=self._index.blocks(worker_id) if info else 0,
-            finished_requests=record.requests,
-            predicted_tokens=record.predicted,
-            delivered_tokens=record.delivered,
-            parity_mismatches=record.mismatches,
-            parity=record.verdict.value,
-            parity_suspensions=record.suspensions,
+            **_reuse(record),
         )
 
     async def _prepare(self, info: ModelInfo) -> None:
@@ -224,6 +220,18 @@ class Cluster:
         linked = {(link.info.name, link.info.fingerprint) for link in self._links if link.info is not None} | {key}
         for former in self._models.keys() - linked:
             del self._models[former]
+
+
+def _reuse(record: Record) -> dict[str, Any]:
+    """What was predicted and delivered on a worker, and whether it is believed, by the names of its view."""
+    return {
+        "finished_requests": record.requests,
+        "predicted_tokens": record.predicted,
+        "delivered_tokens": record.delivered,
+        "parity_mismatches": record.mismatches,
+        "parity": record.verdict.value,
+        "parity_suspensions": record.suspensions,
+    }
 
 
 def _renderer(info: ModelInfo) -> Renderer:

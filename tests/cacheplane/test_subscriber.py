@@ -296,7 +296,10 @@ async def test_what_cannot_be_read_costs_a_snapshot(context: zmq.asyncio.Context
     await worker.die()
 
 
-async def test_a_worker_that_dies_and_comes_back_on_its_address_is_followed_again(context: zmq.asyncio.Context) -> None:
+@pytest.mark.parametrize(("epoch", "restarts"), [(2, 1), (1, 0)], ids=["another epoch", "the same epoch"])
+async def test_a_worker_that_dies_and_comes_back_on_its_address_is_followed_again(
+    context: zmq.asyncio.Context, epoch: int, restarts: int
+) -> None:
     index, first = PrefixIndex(), RealWorker(context, epoch=1)
     current = [first]
 
@@ -306,20 +309,21 @@ async def test_a_worker_that_dies_and_comes_back_on_its_address_is_followed_agai
         return await current[0].snapshot()
 
     async with following(index, first, fetch) as listener:
-        await first.publish(stored(A, B))
+        for name in (A, B):
+            await first.publish(stored(name))
         await eventually(lambda: held(index) == [A, B])
         current.clear()
         await first.die()
         await eventually(lambda: not listener.connected)
         assert not index.synced("w0")
-        second = RealWorker(context, epoch=2, pub=first.pub, replay=first.replay)
+        second = RealWorker(context, epoch=epoch, pub=first.pub, replay=first.replay)
         await second.publish(stored(C))
         current.append(second)
         await eventually(lambda: held(index) == [C] and index.synced("w0"))
         await second.subscribed()
         await second.publish(BlockRemoved([C]))
         await eventually(lambda: held(index) == [])
-        assert (listener.counters.restarts, listener.counters.disconnects) == (1, 1)
+        assert (listener.counters.restarts, listener.counters.disconnects) == (restarts, 1)
     await second.die()
 
 
