@@ -37,5 +37,6 @@ class CopyRate:
 
     @property
     def gbps(self) -> float:
-        """10**9 bytes a second; 0 before the first copy."""
-        return self._bytes / self._seconds / 1e9 if self._seconds else 0.0
+        """10**9 bytes a second; 0 before the first copy. Others look while the loader's thread measures."""
+        seconds = self._seconds
+        return self._bytes / seconds / 1e9 if seconds else 0.0
