@@ -4,6 +4,7 @@ source   the wire of cacheplane/wire; replay as vLLM's: an asker sends the first
 """
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -50,8 +51,9 @@ class EventPublisher:
             self.replay = f"tcp://{host}:{self._router.bind_to_random_port(f'tcp://{host}')}"
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
+            why = os.strerror(error.errno or 0)
             raise OSError(
-                f"cannot listen at --host {host} ({error.strerror}); give this machine's name or IPv4"
+                f"cannot listen at --host {host} ({why}); give a name or IPv4 address of this machine"
             ) from None
         self._next = 0
         self._queue: SimpleQueue[tuple[int, Batch]] = SimpleQueue()
