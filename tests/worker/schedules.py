@@ -1,8 +1,10 @@
 """Random schedules of requests that disturb each other, and the replies that each of them has to give all the same."""
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 
 import msgspec
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from cacheplane.identity import Namespace
 from tests.worker.kv.layouts import LayoutClass
+from tests.worker.kv.tiered import PATIENCE_S
 from tests.worker.rig import ACME, BLOCK, GLOBEX, Reply, Rig, ask, greedy
 from worker.kv import KVLimits, SlotLayout
 from worker.kv.blockfile import BlockFile
@@ -84,12 +87,39 @@ plans = st.builds(
 )
 
 
-def play(rig: Rig, schedule: list[Plan]) -> list[Reply]:
-    """Runs a schedule to its end; preemptions and aborts come between steps."""
+class Stall:
+    """Holds up who loads blocks and who writes them to disk, now and then."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._threads = rig.memory.reuse._loader._thread, rig.memory.tiers.disk._writer
+        self._gate: Event | None = None
+
+    def toggle(self) -> None:
+        if self._gate is not None:
+            self.end()
+            return
+        self._gate = Event()
+        for thread in self._threads:
+            thread.submit(self._gate.wait, PATIENCE_S)
+
+    def end(self) -> None:
+        if self._gate is not None:
+            self._gate.set()
+            self._gate = None
+
+
+def play(rig: Rig, schedule: list[Plan], stalls: Collection[int] = ()) -> list[Reply]:
+    """Runs a schedule to its end; preemptions and aborts come between steps.
+
+    stalls   steps at which blocks on their way are held up, or go on
+    """
+    stall = Stall(rig)
     replies: dict[int, Reply] = {}
     requests: dict[int, GenerateRequest] = {}
     last = max(15, *(plan.arrives for plan in schedule))
     for step in range(400):
+        if step in stalls:
+            stall.toggle()
         for number, plan in enumerate(schedule):
             if plan.arrives == step:
                 requests[number] = plan.request()
@@ -98,17 +128,19 @@ def play(rig: Rig, schedule: list[Plan]) -> list[Reply]:
                 _preempt(rig, requests[number].request_id)
             if plan.aborted == step and number in requests:
                 rig.engine.abort(requests[number].request_id)
-        if not _step(rig) and step > last:
+        if not _step(rig, stall) and step > last:
             break
+    stall.end()
     return [replies[number] for number in range(len(schedule))]
 
 
-def _step(rig: Rig) -> bool:
+def _step(rig: Rig, stall: Stall) -> bool:
     """A step that computes something, once there is something to compute; False when nothing is left. The books balance
     after each."""
     while not rig.engine.step():
         if not rig.scheduler.loading:
             return False
+        stall.end()
         time.sleep(0.0002)  # the loader needs the interpreter too
     rig.memory.poll()
     rig.memory.check()

@@ -34,6 +34,7 @@ from worker.tokenizer import Vocabulary
     host=st.sampled_from([0, 4, 20]),
     disk=st.sampled_from([0, 6, 40]),
     budget=st.integers(8, 40),
+    stalls=st.sets(st.integers(1, 40), max_size=8),
 )
 def test_hit_is_miss_chunked_is_whole_batched_is_alone_preempted_is_undisturbed_offloaded_is_resident(
     tiny_model: Model,
@@ -47,6 +48,7 @@ def test_hit_is_miss_chunked_is_whole_batched_is_alone_preempted_is_undisturbed_
     host: int,
     disk: int,
     budget: int,
+    stalls: set[int],
 ) -> None:
     schedule = apart(schedule, between)
     if layout is PagedLayout:
@@ -54,7 +56,7 @@ def test_hit_is_miss_chunked_is_whole_batched_is_alone_preempted_is_undisturbed_
     with TemporaryDirectory() as folder:
         limits = below(layout, tiny_model, Path(folder), host=host, disk=disk)
         rig = Rig(tiny_model, tiny_vocabulary, slots=slots, blocks=blocks, budget=budget, limits=limits, layout=layout)
-        for plan, reply in zip(schedule, play(rig, schedule), strict=True):
+        for plan, reply in zip(schedule, play(rig, schedule, stalls), strict=True):
             reply.check(plan.n)
             for index in range(plan.n):
                 count, reason = len(reply.tokens(index)), reply.finish(index).reason

@@ -16,7 +16,7 @@ from tests.worker.kv.late import LateCopier
 from tests.worker.kv.layouts import HalfSlots, LayoutClass
 from tests.worker.kv.ledger import listed, replayed
 from tests.worker.kv.sequences import BLOCK, PUBLIC, Running, Sequences, check_slot, compute, prompts
-from tests.worker.kv.tiered import Clock, damage, idle, live, loaded, quiet, tiered
+from tests.worker.kv.tiered import PATIENCE_S, Clock, damage, idle, live, loaded, quiet, tiered
 from tests.worker.rig import ACME, GLOBEX
 from worker.kv import KVMemory, PagedLayout, SlotLayout
 from worker.kv.record import record_of
@@ -56,7 +56,7 @@ class EveryTier(Sequences):
     def open(self, tokens: list[int], namespace: Namespace, barrier: int | None, store: bool, late: bool) -> None:
         if late and self.gate is None:
             self.gate = Event()
-            self.memory.reuse._loader._thread.submit(self.gate.wait)
+            self.memory.reuse._loader._thread.submit(self.gate.wait, PATIENCE_S)
         spans = [Span(0, namespace), *([] if barrier is None else [Span(barrier, GLOBEX)])]
         holding = self.memory.open(array("I", tokens), spans, store=store)
         if holding is None:
@@ -82,7 +82,7 @@ class EveryTier(Sequences):
     @rule()
     def the_disk_stalls(self) -> None:
         self.stalled = Event()
-        self.memory.tiers.disk._writer.submit(self.stalled.wait)
+        self.memory.tiers.disk._writer.submit(self.stalled.wait, PATIENCE_S)
 
     @rule()
     def the_disk_goes_on(self) -> None:
@@ -257,7 +257,7 @@ def test_a_block_that_one_waits_for_and_another_has_computed_stays_where_it_is_n
     tokens, others, gate = array("I", [1] * 6), array("I", [9] * 9), Event()
     for prompt in ([1] * 5, [2] * 5, [3] * 5):
         live(memory, prompt)
-    memory.reuse._loader._thread.submit(gate.wait)
+    memory.reuse._loader._thread.submit(gate.wait, PATIENCE_S)
     waiting, other = memory.open(tokens, PUBLIC), memory.open(others, PUBLIC)
     assert waiting is not None
     assert other is not None
