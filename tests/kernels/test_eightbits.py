@@ -55,8 +55,9 @@ def test_int8_is_the_product_of_the_codes_of_what_was_rotated(rows: int, wide: i
     torch.testing.assert_close(int8(weight)(x).double(), exact, rtol=1e-6, atol=1e-9)
 
 
-@given(rows=counts, seed=seeds)
+@given(rows=st.integers(8, 40), seed=seeds)
 def test_eight_bits_of_even_numbers_cost_a_few_hundredths(rows: int, seed: int) -> None:
+    """On an average of at least 384 results: those of one row may be a third off it."""
     weight, x = drawn(seed, (48, 192), (rows, 192))
     assert 0.01 < error(float8(weight), x, weight) < 0.06
     assert 0.001 < error(int8(weight), x, weight) < 0.03
