@@ -1,143 +1,24 @@
-"""The subscriber over real sockets: a small worker that publishes, replays, hands out snapshots, and dies."""
+"""The subscriber over real sockets: it follows a worker through loss, silence, death and return."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
-import msgspec
 import pytest
 import zmq
 import zmq.asyncio
 
 from cacheplane import subscriber
 from cacheplane.index import PrefixIndex
-from cacheplane.stream import Phase
 from cacheplane.subscriber import Pace, Subscriber, bind
 from cacheplane.wire import (
-    Batch,
     BlockRemoved,
     BlockStored,
-    Event,
-    Message,
     Snapshot,
-    SnapshotBlock,
-    Tier,
     decode_batch,
-    decode_replay_request,
-    decode_snapshot,
-    encode_batch,
-    encode_message,
-    encode_replay,
 )
+from tests.cacheplane.live_worker import ANY_PORT, A, B, C, RealWorker, eventually, following, held, running, stored
 from tests.cacheplane.oracle import keys
 from tests.cacheplane.recordings import recorded
-
-ANY_PORT = "tcp://127.0.0.1:0"
-A, B, C = (name * 16 for name in (b"a", b"b", b"c"))
-
-
-class RealWorker:
-    """XPUB, a PUB that sees who subscribes, and ROUTER on loopback.
-
-    `lose` keeps a message off the wire, as an overflowing queue would.
-    """
-
-    def __init__(
-        self, context: zmq.asyncio.Context, epoch: int | None = 1, pub: str = ANY_PORT, replay: str = ANY_PORT
-    ) -> None:
-        self.epoch = epoch
-        self.cache: list[bytes] = []
-        self.published: list[Message] = []
-        self.snapshots = 0
-        self._pub, self._router = context.socket(zmq.XPUB), context.socket(zmq.ROUTER)
-        for socket, address in ((self._pub, pub), (self._router, replay)):
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.bind(address)
-        self.pub, self.replay = (str(s.getsockopt_string(zmq.LAST_ENDPOINT)) for s in (self._pub, self._router))
-        self._answers = asyncio.ensure_future(self._answer())
-
-    async def subscribed(self) -> None:
-        """Until somebody's subscription has come; what is published before goes nowhere."""
-        assert await self._pub.recv() == b"\x01kv"
-
-    async def publish(self, *events: Event, lose: bool = False) -> None:
-        for event in events:
-            if isinstance(event, BlockStored):
-                self.cache += event.hashes
-            if isinstance(event, BlockRemoved):
-                self.cache = [name for name in self.cache if name not in event.hashes]
-        await self.send(encode_batch(Batch(0.0, list(events), None, self.epoch)), lose=lose)
-
-    async def send(self, payload: bytes, *, lose: bool = False) -> None:
-        self.published.append(Message(b"kv", len(self.published), payload))
-        if not lose:
-            await self._pub.send_multipart(encode_message(self.published[-1].seq, payload))
-
-    async def snapshot(self) -> Snapshot:
-        self.snapshots += 1
-        blocks = [SnapshotBlock(name, None, Tier.DEVICE) for name in self.cache]
-        return Snapshot(self.epoch or 0, len(self.published) - 1, 16, blocks)
-
-    async def _answer(self) -> None:
-        while True:
-            asker, start = decode_replay_request(await self._router.recv_multipart())
-            for message in [kept for kept in self.published if kept.seq >= start]:
-                await self._router.send_multipart([asker, *encode_replay(message)])
-            await self._router.send_multipart([asker, *encode_replay(None)])
-
-    async def die(self) -> None:
-        self._answers.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._answers
-        self._pub.close(linger=0)
-        self._router.close(linger=0)
-
-
-@pytest.fixture
-async def context() -> AsyncIterator[zmq.asyncio.Context]:
-    with zmq.asyncio.Context() as context:
-        yield context
-
-
-@asynccontextmanager
-async def following(
-    index: PrefixIndex,
-    worker: RealWorker,
-    fetch: Callable[[], Awaitable[Snapshot]] | None = None,
-    *,
-    replay: bool = True,
-) -> AsyncIterator[Subscriber]:
-    """From its first snapshot on, when it also hears what the worker publishes."""
-    listener = Subscriber("w0", worker.pub, worker.replay if replay else None, index, fetch or worker.snapshot)
-    async with running(listener):
-        await worker.subscribed()
-        yield listener
-
-
-@asynccontextmanager
-async def running(listener: Subscriber) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(listener.run())
-    try:
-        await eventually(lambda: listener.state.phase is Phase.LIVE)
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110  # sockets move the state, no event of ours does
-            await asyncio.sleep(0.005)
-
-
-def stored(*names: bytes) -> BlockStored:
-    return BlockStored(list(names), None, 16)
-
-
-def held(index: PrefixIndex) -> list[bytes]:
-    return [name for name in (A, B, C) if index.match(keys([name]))]
 
 
 async def test_it_joins_by_snapshot_and_then_follows(context: zmq.asyncio.Context) -> None:
@@ -189,109 +70,6 @@ async def test_a_lost_last_message_is_found_in_the_silence_after_it(
     async with following(index, worker):
         await worker.publish(stored(A), lose=True)
         await eventually(lambda: held(index) == [A])
-        await worker.publish(stored(B))
-        await eventually(lambda: held(index) == [A, B])
-    await worker.die()
-
-
-class Turns:
-    """How often others had their turn, counted while it is entered."""
-
-    count = 0
-
-    async def __aenter__(self) -> "Turns":
-        self._counting = asyncio.ensure_future(self._count())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._counting.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._counting
-
-    async def _count(self) -> None:
-        while True:
-            self.count += 1
-            await asyncio.sleep(0)
-
-
-async def test_others_have_their_turn_while_a_long_replay_comes_in_and_is_applied(context: zmq.asyncio.Context) -> None:
-    index, worker = PrefixIndex(), RealWorker(context)
-    async with following(index, worker) as listener:
-        for number in range(1_000):
-            await worker.publish(stored(bytes([number % 256, number // 256]) * 8), lose=True)
-        async with Turns() as receiving:
-            messages = await subscriber._ask_replay(context, worker.replay, 0)
-        assert len(messages) == 1_000
-        assert receiving.count >= len(messages) // subscriber.RECEIVED_AT_ONCE
-        async with Turns() as applying:
-            for message in messages:
-                await listener._replay_one(message)
-        assert listener.counters.applied == 1_000 <= applying.count
-        assert index.blocks("w0") == 1_000
-    await worker.die()
-
-
-async def test_others_have_their_turn_while_a_large_message_is_applied(context: zmq.asyncio.Context) -> None:
-    index, worker = PrefixIndex(), RealWorker(context)
-    async with following(index, worker) as listener:
-        names = [number.to_bytes(16, "little") for number in range(1, 50_001)]
-        async with Turns() as turns:
-            await listener._hear(context, encode_message(0, encode_batch(Batch(0.0, [stored(*names)], None, 1))))
-        assert turns.count > len(names) // 512
-        assert index.blocks("w0") == len(names)
-    await worker.die()
-
-
-async def test_a_message_beyond_the_bound_costs_the_connection_and_a_snapshot(
-    context: zmq.asyncio.Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subscriber, "MAX_PAYLOAD_BYTES", 1_000)
-    index, worker = PrefixIndex(), RealWorker(context)
-    async with following(index, worker) as listener:
-        worker.cache.append(A)
-        await worker.send(bytes(2_000))
-        await eventually(lambda: held(index) == [A] and index.synced("w0"))
-        assert (listener.counters.disconnects, listener.counters.applied) == (1, 0)
-    await worker.die()
-
-
-async def test_an_address_that_is_none_costs_a_snapshot_for_each_gap(context: zmq.asyncio.Context) -> None:
-    index, worker = PrefixIndex(), RealWorker(context)
-    worker.replay = "tcp://no port at all"
-    async with following(index, worker) as listener:
-        await worker.publish(stored(A), lose=True)
-        await worker.publish(stored(B))
-        await eventually(lambda: held(index) == [A, B] and index.synced("w0"))
-        assert (listener.counters.replays_failed, listener.counters.snapshots) == (1, 2)
-    await worker.die()
-
-
-async def test_a_snapshot_with_a_piece_that_cannot_be_read_is_asked_for_again(context: zmq.asyncio.Context) -> None:
-    index, worker = PrefixIndex(), RealWorker(context)
-    spoiled = 2
-
-    async def fetch() -> Snapshot:
-        nonlocal spoiled
-        spoiled -= 1
-        if spoiled < 0:
-            return await worker.snapshot()
-        pieces = [msgspec.msgpack.encode([SnapshotBlock(B, None, 0)]), b"\xc1"]
-        return decode_snapshot(msgspec.msgpack.encode({"epoch": 1, "seq": 0, "block_size": 16, "pieces": pieces}))
-
-    await worker.publish(stored(A))
-    async with following(index, worker, fetch) as listener:
-        assert held(index) == [A]
-        assert (listener.counters.snapshots_failed, listener.counters.snapshots) == (2, 1)
-    await worker.die()
-
-
-async def test_what_cannot_be_read_costs_a_snapshot(context: zmq.asyncio.Context) -> None:
-    index, worker = PrefixIndex(), RealWorker(context)
-    async with following(index, worker) as listener:
-        worker.cache.append(A)
-        await worker.send(b"\xc1")
-        await eventually(lambda: held(index) == [A] and index.synced("w0"))
-        assert listener.counters.malformed == 1
         await worker.publish(stored(B))
         await eventually(lambda: held(index) == [A, B])
     await worker.die()
