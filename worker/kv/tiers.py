@@ -1,6 +1,6 @@
 """Device, host and disk: where a block is, where it goes when room is needed, and what that costs."""
 
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from cacheplane.wire import Tier
 from worker.kv.archive import Archive
@@ -123,8 +123,12 @@ class Tiers:
         """
         kept: set[Node] = set()
         for node in sorted(self._tree.walk(), key=lambda one: (-self.leases.priority(one), -one.last_used)):
-            path = list(takewhile(lambda step: step not in kept, self._tree.way(node)))
-            if len(kept) + len(path) <= self.disk.capacity:
+            room = self.disk.capacity - len(kept)
+            if not room:
+                break
+            new = takewhile(lambda step: step not in kept, self._tree.way(node))
+            path = list(islice(new, room + 1))  # no further: what does not fit would be walked anew by each node
+            if len(path) <= room:
                 kept.update(path)
                 for step in reversed(path):
                     if not self._comes_to_disk(step):
