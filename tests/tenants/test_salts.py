@@ -35,20 +35,9 @@ async def test_another_process_sees_a_rotation_within_two_seconds(database: Data
     assert await here.current("public") == 1
 
 
-async def test_while_the_database_is_away_the_last_known_epoch_stays(database: Database) -> None:
-    clock = Clock()
-    async with MovableDatabase(database) as movable:
-        salts = SaltStore(movable, clock)
-        await salts.rotate("tenant:acme", NOW)
-        movable.away = True
-        clock.now += 1_000
-        assert await salts.current("tenant:acme") == 1
-        with pytest.raises(StoreUnavailableError):
-            await salts.current("tenant:globex")
-
-
-async def test_the_last_known_epoch_stays_while_the_database_says_nothing(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("trouble", ["away", "silent"])
+async def test_while_the_database_is_away_or_says_nothing_the_last_known_epoch_stays(
+    database: Database, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     monkeypatch.setattr("tenants.lookups.BRIEF_SECONDS", 0.05)
     monkeypatch.setattr("tenants.lookups.PATIENCE_SECONDS", 0.1)
@@ -56,7 +45,7 @@ async def test_the_last_known_epoch_stays_while_the_database_says_nothing(
     async with MovableDatabase(database) as movable:
         salts = SaltStore(movable, clock)
         await salts.rotate("tenant:acme", NOW)
-        movable.silent = True
+        setattr(movable, trouble, True)
         clock.now += 1_000
         assert await salts.current("tenant:acme") == 1
         with pytest.raises(StoreUnavailableError):
